@@ -32,7 +32,7 @@ SIZES = {
 SHORTEST = "8"
 QUANTILES = ("p50", "p99", "p999")
 # Of connections.
-MODES = ("", ".pull", ".unpinned")
+MODES = ("", ".pull", ".unpinned", ".rings")
 BACKENDS = {
     "link": "the adapter",
     "link.ivshmem": "ivshmem",
@@ -55,7 +55,7 @@ COMPARED = {
 }
 TIMED = re.compile(r"(link(?:\.ivshmem|\.loopback)?)\.(\w+)\.(\w+)(.*)")
 COUNTED = re.compile(r"(link(?:\.ivshmem|\.loopback)?)\.(irqs_per_mb|irqs_per_message)(.*)")
-MODE = re.compile(r"\.(pull|unpinned|busy)(?=\.|$)")
+MODE = re.compile(r"\.(pull|unpinned|rings|busy)(?=\.|$)")
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,7 @@ def streams(values: Values, names: Names, title: str) -> str | None:
         return [
             *(memcpy, ring, ratio(ring, memcpy), of("ring", ".busy")),
             *(engine, conn, ratio(conn, base), of("conn", ".pull"), of("conn", ".unpinned")),
+            of("conn", ".rings"),
             *(of("conventional"), of("character"), of("tcp")),
         ]
 
@@ -176,7 +177,7 @@ def streams(values: Values, names: Names, title: str) -> str | None:
         f"Streams over {title}, MB/s",
         [
             *("size", "memcpy", "ring", "ratio", "only polling", "engine", "connection", "ratio"),
-            *("pull", "not registered", "conventional", "character device", "TCP"),
+            *("pull", "not registered", "through rings", "conventional", "character device", "TCP"),
         ],
         by_size(cells),
     )
@@ -286,6 +287,18 @@ def counts(values: Values) -> str | None:
     )
 
 
+def above_conventional(values: Values, names: Names) -> Cell:
+    """Returns the lowest ratio, of all sizes, of the better stream to the conventional one."""
+    found = []
+    for size in SIZES:
+        modes = (values.get(names.stream("conn", size, mode)) for mode in MODES)
+        best = max((rate for rate in modes if rate is not None), default=None)
+        times = ratio(best, values.get(names.stream("conventional", size)))
+        if times is not None:
+            found.append(times)
+    return min(found, default=None)
+
+
 def aims(values: Values) -> Iterator[Aim]:
     """Yields the aims."""
     idle, paced = Names("link"), Names("link", ".paced")
@@ -305,6 +318,9 @@ def aims(values: Values) -> Iterator[Aim]:
     yield Aim("from 256k by connection: part of the engine's rate", worst, least=0.9)
     slow = share(paced, "conn", "engine", "256k")
     yield Aim("256k by connection: part of a paced engine's rate", slow, least=0.9)
+    for prefix, backend in list(BACKENDS.items())[1:]:
+        lowest = above_conventional(values, Names(prefix))
+        yield Aim(f"streams over {backend}: times a conventional one", lowest, least=1)
     device = share(idle, "conn", "character", "256k")
     yield Aim("256k by connection: times that of a character device", device, least=1)
     for what, name, copies in (
@@ -333,6 +349,7 @@ STREAM_LINES = {
     "engine alone": ("engine", ""),
     "connection": ("conn", ""),
     "connection that pulls": ("conn", ".pull"),
+    "stream through rings": ("conn", ".rings"),
     "conventional": ("conventional", ""),
     "character device": ("character", ""),
     "TCP": ("tcp", ""),

@@ -6,7 +6,7 @@
 //! | | |
 //! | --- | --- |
 //! | [`transport`], [`opening`] | transports: an end here and one at the peer |
-//! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`tcp`], [`conventional`], [`character`] | all of them |
+//! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`carried`], [`tcp`], [`conventional`], [`character`] | all of them |
 //! | [`messages`] | the transport of `uldma-bench semantics` |
 //! | [`way`] | how a message connection sends and receives |
 //! | [`bounce`] | memory of the kernel behind a conventional read and write |
@@ -15,6 +15,7 @@
 //! | [`sizes`], [`names`] | sizes of messages, names of figures |
 
 mod bounce;
+mod carried;
 mod character;
 mod conn;
 mod conventional;
@@ -170,7 +171,8 @@ pub(crate) fn run(
 /// Returns the transports to measure with messages of this size.
 fn kinds(size: &str, scope: Scope) -> Vec<Kind> {
     use Kind::{
-        Character, Conventional, Engine, Memcpy, Polling, Pull, Push, Raw, Ring, Tcp, Unpinned,
+        Carried, Character, Conventional, Engine, Memcpy, Polling, Pull, Push, Raw, Ring, Tcp,
+        Unpinned,
     };
     let mut kinds = vec![Ring, Memcpy];
     if scope != Scope::Rings {
@@ -189,7 +191,7 @@ fn kinds(size: &str, scope: Scope) -> Vec<Kind> {
         kinds.push(Polling);
     }
     if scope == Scope::All {
-        kinds.push(Conventional);
+        kinds.extend([Conventional, Carried]);
         if size == LARGE {
             kinds.push(Unpinned);
         }
@@ -201,7 +203,7 @@ fn makes_round_trips(kind: Kind, size: &str, scope: Scope) -> bool {
     match kind {
         Kind::Raw => true,
         Kind::Polling => size == SHORTEST,
-        Kind::Ring | Kind::Push | Kind::Pull | Kind::Tcp | Kind::Character => {
+        Kind::Ring | Kind::Push | Kind::Pull | Kind::Carried | Kind::Tcp | Kind::Character => {
             scope == Scope::All || size == SHORTEST
         }
         Kind::Memcpy | Kind::Engine | Kind::Unpinned | Kind::Conventional | Kind::Messages(_) => {
@@ -280,7 +282,7 @@ fn counts(kind: Kind, (size, bytes): (&str, usize), samples: &Samples) -> Vec<(S
     let transport = kind.name();
     // The link counts for connections.
     let owner = match kind {
-        Kind::Push | Kind::Pull | Kind::Unpinned => String::new(),
+        Kind::Push | Kind::Pull | Kind::Unpinned | Kind::Carried => String::new(),
         _ => format!("{transport}."),
     };
     let (tripped, streamed) = (samples.tripped, samples.streamed);

@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use super::carried;
 use super::character::Port;
 use super::conn::{Connected, Listening};
 use super::conventional::{Reader, Writer};
@@ -27,6 +28,7 @@ pub(crate) fn near(
         Kind::Memcpy => Box::new(Memcpy::new(setup)?),
         Kind::Engine => Box::new(Engine::new(setup)?),
         Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Connected::new(setup)?),
+        Kind::Carried => Box::new(carried::Connected::new(setup)?),
         Kind::Tcp => Box::new(Client::new(setup, addresses, port)?),
         Kind::Conventional => Box::new(Writer::new(setup)?),
         Kind::Character => Box::new(Port::new(setup)?),
@@ -41,6 +43,7 @@ pub(crate) fn far(setup: Setup<'_>) -> Result<Opened, Failure> {
         Kind::Memcpy => Box::new(Window::new(setup)?),
         Kind::Engine => Box::new(Target::new(setup)?),
         Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Listening::new(setup)?),
+        Kind::Carried => Box::new(carried::Listening::new(setup)?),
         Kind::Tcp => return Server::open(setup),
         Kind::Conventional => Box::new(Reader::new(setup)?),
         Kind::Character => Box::new(Port::new(setup)?),

@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Pull,
     /// A connection with memory that was not registered before.
     Unpinned,
+    /// A connection as a stream whose bytes both programs copy through rings.
+    Carried,
     /// TCP.
     Tcp,
     /// A write through bounce memory and a read out of it.
@@ -49,7 +51,7 @@ impl Kind {
             Self::Memcpy => "memcpy",
             Self::Ring | Self::Polling => "ring",
             Self::Engine => "engine",
-            Self::Push | Self::Pull | Self::Unpinned => "conn",
+            Self::Push | Self::Pull | Self::Unpinned | Self::Carried => "conn",
             Self::Tcp => "tcp",
             Self::Conventional => "conventional",
             Self::Character => "character",
@@ -63,6 +65,7 @@ impl Kind {
             Self::Polling => ".busy",
             Self::Pull => ".pull",
             Self::Unpinned => ".unpinned",
+            Self::Carried => ".rings",
             _ => "",
         }
     }
@@ -78,6 +81,7 @@ impl Kind {
             Self::Push => "connections",
             Self::Pull => "connections that pull",
             Self::Unpinned => "connections with memory that is not registered",
+            Self::Carried => "streams through rings",
             Self::Tcp => "TCP",
             Self::Conventional => "a conventional read and write",
             Self::Character => "a character device",
