@@ -177,9 +177,8 @@ impl<'a> Agreement<'a> {
         );
         match met {
             Ok(made) => Ok(Some(made)),
-            Err(Error::Closed) => Ok(None),
             // The calls report it, after what came before.
-            Err(error) if error.errno().is_some_and(is_end) => Ok(None),
+            Err(error) if is_end(&error) => Ok(None),
             // The user knows the port, and not this name.
             Err(Error::Timeout { .. }) => Err(Error::Timeout {
                 what: format!(
@@ -216,12 +215,15 @@ impl<'a> Agreement<'a> {
     }
 }
 
-/// Returns true for the errors of a connection whose peer has ended.
-fn is_end(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::ENOTCONN | Errno::ESTALE | Errno::EPIPE | Errno::ECONNRESET
-    )
+/// Returns true for the errors of a connection, or of a segment, whose peer has ended.
+pub(super) fn is_end(error: &Error) -> bool {
+    let ends = [
+        Errno::EPIPE,
+        Errno::ENOTCONN,
+        Errno::ECONNRESET,
+        Errno::ESTALE,
+    ];
+    matches!(error, Error::Closed) || error.errno().is_some_and(|errno| ends.contains(&errno))
 }
 
 /// Returns the mark's name; none for the one name that would give zero.

@@ -51,6 +51,16 @@ impl End {
     }
 }
 
+/// What a reader finds.
+enum Found {
+    /// So many bytes.
+    Bytes(usize),
+    /// A message that is longer than the caller's memory.
+    Longer,
+    /// The end, which the peer has announced.
+    End,
+}
+
 /// The rings of both directions.
 #[derive(Debug)]
 pub(super) struct Rings<L: Link> {
@@ -198,14 +208,14 @@ impl<L: Link> RingReceiver<L> {
         let (rings, rest) = (&self.rings, &mut self.rest);
         let sleeps = |asleep| rings.receiver_sleeps(asleep);
         let wanted = ("data from the peer", timeout);
-        let length = rings.when_possible(&mut self.poller, wanted, sleeps, || {
+        let found = rings.when_possible(&mut self.poller, wanted, sleeps, || {
             rings.try_read(target, rest)
         })?;
-        match length {
-            Some(length) => Ok(length),
-            // A message that is longer than the target, or else the end.
-            None => Ok(self.take_rest(target).unwrap_or(0)),
-        }
+        Ok(match found {
+            Found::Bytes(length) => length,
+            Found::Longer => self.take_rest(target).unwrap_or(0),
+            Found::End => 0,
+        })
     }
 
     /// Copies what is left of a message; none if nothing is.
@@ -234,6 +244,8 @@ impl<L: Link> Rings<L> {
             return;
         }
         let (mut producer, mut consumer) = (lock(&self.sending), lock(&self.receiving));
+        // Finds out whether the device is there: without it, a store would raise SIGBUS.
+        self.ring(true);
         if self.end.get().is_some() {
             return;
         }
@@ -295,9 +307,9 @@ impl<L: Link> Rings<L> {
         Ok((written > 0).then_some(written))
     }
 
-    /// Reads as many messages as there are and fit. The answer is none if there are none; its
-    /// number is none at the end, and for a message that is too long, which goes into `rest`.
-    fn try_read(&self, target: &mut [u8], rest: &mut Vec<u8>) -> Result<Option<Option<usize>>> {
+    /// Reads as many messages as there are and fit; none if there are none. One that is longer goes
+    /// into `rest`.
+    fn try_read(&self, target: &mut [u8], rest: &mut Vec<u8>) -> Result<Option<Found>> {
         let mut consumer = lock(&self.receiving);
         self.check_connected("receive")?;
         // Looked up before the ring is: the peer has written nothing since.
@@ -321,7 +333,7 @@ impl<L: Link> Rings<L> {
                         return Err(Error::connection("receive", Errno::ECONNRESET));
                     }
                 },
-                Err(RingError::Closed) => return Ok(Some(None)),
+                Err(RingError::Closed) => return Ok(Some(Found::End)),
                 Err(RingError::TooLong { length, .. }) if length <= self.longest => {
                     rest.resize(length, 0);
                     let popped = self.pop(&mut consumer, rest);
@@ -331,7 +343,7 @@ impl<L: Link> Rings<L> {
                     self.count_received(length);
                     return match popped? {
                         None | Some(0) => Err(Violation::Length.into()),
-                        Some(_) => Ok(Some(None)),
+                        Some(_) => Ok(Some(Found::Longer)),
                     };
                 }
                 Err(RingError::TooLong { .. }) => return Err(Violation::Length.into()),
@@ -339,7 +351,7 @@ impl<L: Link> Rings<L> {
             }
         }
         self.count_received(filled);
-        Ok(Some(Some(filled)))
+        Ok(Some(Found::Bytes(filled)))
     }
 
     fn count_received(&self, length: usize) {

@@ -134,7 +134,7 @@ impl Connection {
             match self.match_streams() {
                 Ok(can) => is_matched = can,
                 // The end is reported by reading, after what came before.
-                Err(error) if is_end(&error) => {}
+                Err(error) if kind::is_end(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -176,12 +176,6 @@ impl Connection {
         let ends = (Source::Ring(receiver), Target::Ring(sender));
         Ok(Stream::new(Arc::new(self), None, ends))
     }
-}
-
-/// Returns true for the error of a connection that has ended.
-fn is_end(error: &Error) -> bool {
-    let ends = [Errno::EPIPE, Errno::ENOTCONN, Errno::ECONNRESET];
-    error.errno().is_some_and(|errno| ends.contains(&errno))
 }
 
 impl Stream {

@@ -245,3 +245,12 @@ fn an_end_that_one_half_finds_is_that_of_the_other_too() {
         sender.flush().unwrap();
     }
 }
+
+#[test]
+fn a_side_that_has_lost_its_device_stores_nothing_when_it_ends() {
+    let (left, right) = loopback::pair(CAPACITY);
+    let (mut peer, _sender) = over(left, Spin::Never);
+    drop(over(Ended(right, || Error::LinkDown), Spin::Never));
+    let read = peer.read(&mut [0], SHORT);
+    assert!(matches!(read, Err(Error::Timeout { .. })), "{read:?}");
+}
