@@ -3,7 +3,7 @@
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -193,32 +193,47 @@ def broker(end: Endpoint) -> Iterator[None]:
 @case_of(USUAL, IVSHMEM)
 def losses(pair: Cluster) -> None:
     """A stream that is cut off is an error for its reader, and no end: by a kill, by the link."""
+    lose_peer(pair)
+    lose_link(pair)
+
+
+def lose_peer(pair: Cluster, options: str = "") -> dict[str, Any]:
+    """All of the peer is killed. Returns what the reader's `uldma run` counted."""
     a, b = ends_of(pair)
+    return cut_off(a, b, options, lambda server: server.kill(signal.SIGKILL))
+
+
+def lose_link(pair: Cluster, options: str = "") -> dict[str, Any]:
+    """The peer's driver is unbound. Returns what the reader's `uldma run` counted."""
+    a, b = ends_of(pair)
+    unbind, bind = b.binding()
+    counts = cut_off(a, b, options, lambda _: b.node.check(unbind))
+    b.node.check(bind)
+    endpoints.wait_up((a, b))
+    return counts
+
+
+def cut_off(
+    a: Endpoint, b: Endpoint, options: str, lose: Callable[[Job], object]
+) -> dict[str, Any]:
+    """Cut a stream off; its reader gets an error."""
     # In lines, as curl looks for the end of the first one.
     source = f"nc -l -p {RAW_PORT} -e yes"
-
-    def expect_error(what: str, server: Job, lose: Any) -> None:
-        # The answer is no HTTP and has no end of its own: only an error tells that it was cut off.
-        get = f"curl -sS --http0.9 -o /tmp/endless http://{address(b)}:{RAW_PORT}/"
-        reader = a.node.spawn(f"exec {run(a, get)}")
+    # The answer is no HTTP and has no end of its own: only an error tells that it was cut off.
+    get = f"curl -sS --http0.9 -o /tmp/endless http://{address(b)}:{RAW_PORT}/"
+    with serving(b, source, RAW_PORT, f"--serve {RAW_PORT} {options}") as server:
+        reader = a.node.spawn(f"exec {run(a, get, f'--json {options}')}")
 
         def begun() -> bool:
-            expect(reader.running, f"{what}: {reader.text('err')}")
+            expect(reader.running, f"{reader.text('err')}")
             return not a.node.run("test -s /tmp/endless").rc
 
         try:
-            wait_until(begun, TIMEOUT, f"{what}: a stream")
+            wait_until(begun, TIMEOUT, "a stream")
             lose(server)
             result = reader.wait(LOSS_TIMEOUT)
-            expect(result.rc == RECEIVING, f"{what}: {result}")
+            expect(result.rc == RECEIVING, f"{result}")
+            return report(result.stderr)
         finally:
             reader.end()
             a.node.check("rm -f /tmp/endless")
-
-    with serving(b, source, RAW_PORT, f"--serve {RAW_PORT}") as server:
-        expect_error("all of the peer is killed", server, lambda it: it.kill(signal.SIGKILL))
-    with serving(b, source, RAW_PORT, f"--serve {RAW_PORT}") as server:
-        again: list[str] = []
-        expect_error("the link is down", server, lambda _: again.append(b.unbind()))
-        b.node.check(again[0])
-    endpoints.wait_up((a, b))

@@ -2,16 +2,13 @@
 """Sockets whose data the two `uldma run` copy through rings in the window."""
 
 import json
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .. import endpoints
-from ..agent import Job
 from ..cluster import Cluster
-from ..endpoints import LOSS_TIMEOUT, Endpoint
+from ..endpoints import Endpoint
 from ..polling import wait_until
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case_of, expect
@@ -19,14 +16,14 @@ from .sockets import (
     CLIENTS,
     HTTP_PORT,
     IPERF_PORT,
-    RAW_PORT,
-    RECEIVING,
     REFUSED,
     SIZE,
     TIMEOUT,
     address,
     digest,
     ends_of,
+    lose_link,
+    lose_peer,
     report,
     run,
     serving,
@@ -38,7 +35,7 @@ FILE = "/tmp/web/file"
 
 @contextmanager
 def file_server(there: Endpoint, options: str) -> Iterator[None]:
-    """Serve a file, which is linked to nothing that the broker preloads."""
+    """Serve a file, by a program that is linked statically."""
     there.node.check(f"mkdir -p /tmp/web && head -c {SIZE} /dev/urandom >{FILE}", TIMEOUT)
     server = f"httpd -f -p {HTTP_PORT} -h /tmp/web"
     try:
@@ -134,7 +131,7 @@ def streams(pair: Cluster) -> None:
 def idle_connections(pair: Cluster) -> None:
     """Sides that wait for each other let each other sleep."""
     a, b = ends_of(pair)
-    there_before = a.info()["connections"]
+    before = a.info()["connections"]
     with file_server(b, RING):
         # Neither side says anything.
         url = f"telnet://{address(b)}:{HTTP_PORT}"
@@ -144,16 +141,16 @@ def idle_connections(pair: Cluster) -> None:
 
             def are_open() -> bool:
                 expect(clients.running, f"clients: {clients.text('err')}")
-                return bool(a.info()["connections"] >= there_before + CLIENTS)
+                return bool(a.info()["connections"] >= before + CLIENTS)
 
             wait_until(are_open, TIMEOUT, f"{CLIENTS} connections")
 
             def are_asleep() -> bool:
-                before = [end.intake()["passes"] for end in (a, b)]
+                passes = [end.intake()["passes"] for end in (a, b)]
                 # Ten times as long as the library ever sleeps.
                 time.sleep(1)
                 expect(are_open(), "the connections have ended")
-                return [end.intake()["passes"] for end in (a, b)] == before
+                return [end.intake()["passes"] for end in (a, b)] == passes
 
             wait_until(are_asleep, TIMEOUT, "a second without a doorbell")
         finally:
@@ -166,34 +163,8 @@ def losses(pair: Cluster) -> None:
     """A stream that is cut off is an error for its reader, and no end: by a kill, by the link."""
     a, b = ends_of(pair)
     before = used((a, b))
-    # In lines, as curl looks for the end of the first one.
-    source = f"nc -l -p {RAW_PORT} -e yes"
-    is_loopback = a.node == b.node
-
-    def expect_error(what: str, lose: Callable[[Job], None]) -> None:
-        # The answer is no HTTP and has no end of its own: only an error tells that it was cut off.
-        command = f"curl -sS --http0.9 -o /tmp/endless http://{address(b)}:{RAW_PORT}/"
-        with serving(b, source, RAW_PORT, f"--serve {RAW_PORT} {RING}") as server:
-            reader = a.node.spawn(f"exec {run(a, command, f'--json {RING}')}")
-
-            def begun() -> bool:
-                expect(reader.running, f"{what}: {reader.text('err')}")
-                return not a.node.run("test -s /tmp/endless").rc
-
-            try:
-                wait_until(begun, TIMEOUT, f"{what}: a stream")
-                lose(server)
-                result = reader.wait(LOSS_TIMEOUT)
-                expect(result.rc == RECEIVING, f"{what}: {result}")
-                expect(report(result.stderr)["rings"] == 1, f"{what}: {result}")
-            finally:
-                reader.end()
-                a.node.check("rm -f /tmp/endless")
-
-    expect_error("all of the peer is killed", lambda server: server.kill(signal.SIGKILL))
+    expect(lose_peer(pair, RING)["rings"] == 1, "no rings")
     wait_until(lambda: used((a, b)) == before, TIMEOUT, f"no more than {before} is in use")
-    if not is_loopback:
-        again: list[str] = []
-        expect_error("the link is down", lambda _: again.append(b.unbind()))
-        b.node.check(again[0])
-        endpoints.wait_up((a, b))
+    # A loopback has one driver for both ends.
+    if a.node != b.node:
+        expect(lose_link(pair, RING)["rings"] == 1, "no rings")
