@@ -224,6 +224,22 @@ class LinkTest(unittest.TestCase):
             figure = found.figure(name)
             self.assertEqual(figure and (figure.floor, figure.rival), (floor, rival), name)
 
+    def test_streams_beside_the_conventional_ones(self) -> None:
+        """The better way counts for each size, and the worst size for the aim."""
+        values = {
+            "link.loopback.conventional.stream.16k": 600.0,
+            "link.loopback.conn.stream.16k": 30.0,
+            "link.loopback.conn.stream.16k.rings": 900.0,
+            "link.loopback.conventional.stream.1m": 800.0,
+            "link.loopback.conn.stream.1m": 1600.0,
+            "link.loopback.conn.stream.1m.rings": 400.0,
+            "link.ivshmem.conventional.stream.16k": 600.0,
+            "link.ivshmem.conn.stream.16k.rings": 500.0,
+        }
+        found = verdicts(rendered("link", values))
+        self.assertEqual(found["streams over the loopback: times a conventional one"], "met")
+        self.assertEqual(found["streams over ivshmem: times a conventional one"], "missed")
+
     def test_broadcasts(self) -> None:
         """Both ways are beside each other."""
         values = {
