@@ -250,7 +250,7 @@ impl Endpoints {
             ..EndpointEntry::default()
         };
         // The memory is reserved, so this does not fail.
-        state.table.set(index, entry)?;
+        state.table.insert(index, entry)?;
         Ok(Endpoint {
             index,
             generation,

@@ -3,7 +3,10 @@
 //! Tables in host memory that the device reads: a directory of blocks, which are allocated on
 //! demand.
 
-use core::ops::Range;
+use core::{
+    iter::zip,
+    ops::Range, //
+};
 
 use kernel::{
     device::{
@@ -39,6 +42,10 @@ use super::layout::{
     Run,
     TABLE_BLOCK_SIZE, //
 };
+
+mod publication;
+
+use publication::Publication;
 
 // SAFETY: Integers without padding, as the size assertions in `layout` and the field sizes show.
 unsafe impl AsBytes for PageEntry {}
@@ -157,15 +164,20 @@ struct Block<T> {
     /// A copy that the device cannot write, so that the driver never trusts the device about its
     /// own writes.
     own: KVec<T>,
+    /// What the device finds at each entry.
+    states: KVec<Publication>,
 }
 
 impl<T: Entry> Block<T> {
     fn new(dev: &Device<Bound>, count: usize) -> Result<Self> {
         let mut own = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         own.resize(count, T::default(), GFP_KERNEL_ACCOUNT)?;
+        let mut states = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        states.resize(count, Publication::Empty, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
             shared: Coherent::zeroed_slice(dev, count, GFP_KERNEL_ACCOUNT)?,
             own,
+            states,
         })
     }
 }
@@ -223,11 +235,45 @@ impl<T: Entry> Table<T> {
         Ok((block, index % Self::PER_BLOCK))
     }
 
-    /// Writes `entry` at `index`, whose memory was reserved.
-    pub(crate) fn set(&mut self, index: u32, entry: T) -> Result {
+    /// Enters a new entry at `index`, whose memory was reserved.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is an entry.
+    pub(crate) fn insert(&mut self, index: u32, entry: T) -> Result {
         let (block, index) = self.place(index)?;
+        block.states.get_mut(index).ok_or(EINVAL)?.enter()?;
         *block.own.get_mut(index).ok_or(EINVAL)? = entry;
         entry.publish(&block.shared, index)
+    }
+
+    /// Changes the entry at `index`. The device sees an entry that was retracted once it is
+    /// restored.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no entry.
+    pub(crate) fn update(&mut self, index: u32, entry: T) -> Result {
+        self.change(index, entry, T::publish)
+    }
+
+    /// Changes the entry at `index`, for the device by `write`.
+    fn change(
+        &mut self,
+        index: u32,
+        entry: T,
+        write: impl FnOnce(T, &Coherent<[T]>, usize) -> Result,
+    ) -> Result {
+        let (block, index) = self.place(index)?;
+        let state = *block.states.get(index).ok_or(EINVAL)?;
+        if state == Publication::Empty {
+            return Err(EINVAL);
+        }
+        *block.own.get_mut(index).ok_or(EINVAL)? = entry;
+        if state == Publication::Valid {
+            write(entry, &block.shared, index)?;
+        }
+        Ok(())
     }
 
     /// Returns the entry at `index`, even if it was retracted.
@@ -244,6 +290,9 @@ impl<T: Entry> Table<T> {
         if let Ok((block, index)) = self.place(index) {
             // `place` returned an index inside of the block.
             let _ = T::retract(&block.shared, index);
+            if let Some(state) = block.states.get_mut(index) {
+                state.retract();
+            }
         }
     }
 
@@ -253,6 +302,9 @@ impl<T: Entry> Table<T> {
         if let Ok((block, index)) = self.place(index) {
             if let Some(entry) = block.own.get_mut(index) {
                 *entry = T::default();
+            }
+            if let Some(state) = block.states.get_mut(index) {
+                *state = Publication::Empty;
             }
         }
     }
@@ -271,16 +323,22 @@ impl<T: Entry> Table<T> {
 }
 
 impl Block<PageEntry> {
-    /// Passes the entries of `range` to `write`, with the place that the device reads.
+    /// Passes the entries of `range` and their states to `write`, with the place that the device
+    /// reads.
     ///
     /// These are loops over many entries, so `write` is called with pointers, which are valid for
     /// volatile writes: the device may be reading.
-    fn for_each(&self, range: Range<usize>, write: impl Fn(*mut PageEntry, &PageEntry)) -> Result {
+    fn for_each(
+        &mut self,
+        range: Range<usize>,
+        write: impl Fn(*mut PageEntry, &PageEntry, &mut Publication),
+    ) -> Result {
         if range.end > self.shared.len() {
             return Err(EINVAL);
         }
         let own = self.own.get(range.clone()).ok_or(EINVAL)?;
-        for (number, entry) in own.iter().enumerate() {
+        let states = self.states.get_mut(range.clone()).ok_or(EINVAL)?;
+        for (number, (entry, state)) in zip(own, states).enumerate() {
             // SAFETY: The range is inside of the allocation.
             let place = unsafe {
                 self.shared
@@ -288,23 +346,37 @@ impl Block<PageEntry> {
                     .cast::<PageEntry>()
                     .add(range.start + number)
             };
-            write(place, entry);
+            write(place, entry, state);
         }
         Ok(())
     }
 
-    /// Writes `word`, if any, or the driver's own, to the entries of `range`.
-    fn write_words(&self, range: Range<usize>, word: Option<PageWord>) -> Result {
-        self.for_each(range, |place, entry| {
-            let word = word.unwrap_or(entry.word);
+    /// Writes the words of the entries of `range` that `is_published` lets the device see.
+    fn publish_words(
+        &mut self,
+        range: Range<usize>,
+        is_published: impl Fn(&mut Publication) -> bool,
+    ) -> Result {
+        self.for_each(range, |place, entry, state| {
+            if is_published(state) {
+                // SAFETY: The place is valid for volatile writes.
+                unsafe { (&raw mut (*place).word).write_volatile(entry.word) };
+            }
+        })
+    }
+
+    /// Makes the entries of `range` invalid for the device.
+    fn retract_words(&mut self, range: Range<usize>) -> Result {
+        self.for_each(range, |place, _, state| {
+            state.retract();
             // SAFETY: The place is valid for volatile writes.
-            unsafe { (&raw mut (*place).word).write_volatile(word) };
+            unsafe { (&raw mut (*place).word).write_volatile(PageWord::NONE) };
         })
     }
 
     /// Writes all but the words to the entries of `range`.
-    fn write_rest(&self, range: Range<usize>) -> Result {
-        self.for_each(range, |place, entry| {
+    fn write_rest(&mut self, range: Range<usize>) -> Result {
+        self.for_each(range, |place, entry, _| {
             // SAFETY: The place is valid for volatile writes.
             unsafe {
                 (&raw mut (*place).space).write_volatile(entry.space);
@@ -332,12 +404,29 @@ impl Table<PageEntry> {
         Ok(())
     }
 
-    /// Publishes `count` prepared entries from `first` on, which were empty.
+    /// Enters `count` entries from `first` on that were [prepared](Self::prepare). Those that there
+    /// are already do not change.
     pub(crate) fn publish(&mut self, first: u32, count: u32) -> Result {
+        self.publish_if(first, count, |state| state.enter().is_ok())
+    }
+
+    /// Ends one retraction of `count` entries from `first` on. The device sees those that nothing
+    /// else has retracted.
+    pub(crate) fn restore_all(&mut self, first: u32, count: u32) {
+        // Entries without memory were not retracted.
+        let _ = self.publish_if(first, count, Publication::restore);
+    }
+
+    fn publish_if(
+        &mut self,
+        first: u32,
+        count: u32,
+        is_published: impl Fn(&mut Publication) -> bool,
+    ) -> Result {
         self.each_part(first, count, |block, range| {
             block.write_rest(range.clone())?;
             wmb();
-            block.write_words(range, None)
+            block.publish_words(range, &is_published)
         })
     }
 
@@ -345,37 +434,32 @@ impl Table<PageEntry> {
     /// invalidated.
     pub(crate) fn retract_all(&mut self, first: u32, count: u32) {
         // Entries without memory are invalid.
-        let _ = self.each_part(first, count, |block, range| {
-            block.write_words(range, Some(PageWord::NONE))
-        });
+        let _ = self.each_part(first, count, Block::retract_words);
     }
 
     /// Clears `count` entries from `first` on.
     pub(crate) fn clear_all(&mut self, first: u32, count: u32) {
         self.retract_all(first, count);
         // As above.
-        let _ = self.prepare_none(first, count);
-    }
-
-    fn prepare_none(&mut self, first: u32, count: u32) -> Result {
-        for (number, range) in Self::parts(first, count)? {
-            let block = self.blocks.get_mut(number).and_then(Option::as_mut);
-            let own = block.ok_or(EINVAL)?.own.get_mut(range).ok_or(EINVAL)?;
+        let _ = self.each_part(first, count, |block, range| {
+            let states = block.states.get_mut(range.clone()).ok_or(EINVAL)?;
+            states.fill(Publication::Empty);
+            let own = block.own.get_mut(range).ok_or(EINVAL)?;
             own.fill(PageEntry::default());
-        }
-        Ok(())
+            Ok(())
+        });
     }
 
     /// Calls `part` for each block with some of the `count` entries from `first` on, and their
     /// indices in it.
     fn each_part(
-        &self,
+        &mut self,
         first: u32,
         count: u32,
-        part: impl Fn(&Block<PageEntry>, Range<usize>) -> Result,
+        part: impl Fn(&mut Block<PageEntry>, Range<usize>) -> Result,
     ) -> Result {
         for (number, range) in Self::parts(first, count)? {
-            let block = self.blocks.get(number).and_then(Option::as_ref);
+            let block = self.blocks.get_mut(number).and_then(Option::as_mut);
             part(block.ok_or(EINVAL)?, range)?;
         }
         Ok(())
@@ -402,20 +486,30 @@ impl Table<PageEntry> {
 
 impl Table<RegionEntry> {
     /// Changes the flags of an entry, which is one write.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no entry.
     pub(crate) fn set_flags(&mut self, index: u32, flags: RegionFlags) -> Result {
-        let (block, index) = self.place(index)?;
-        block.own.get_mut(index).ok_or(EINVAL)?.flags = flags;
-        dma_write!(block.shared, [try: index].flags.0, flags.bits());
-        Ok(())
+        let entry = RegionEntry {
+            flags,
+            ..self.get(index)?
+        };
+        self.change(index, entry, |entry, block, index| {
+            dma_write!(block, [try: index].flags.0, entry.flags.bits());
+            Ok(())
+        })
     }
 }
 
 impl Table<EndpointEntry> {
     /// Adds the peer to an entry. The entry is valid all the time.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no entry.
     pub(crate) fn connect(&mut self, index: u32, entry: EndpointEntry) -> Result {
-        let (block, index) = self.place(index)?;
-        *block.own.get_mut(index).ok_or(EINVAL)? = entry;
-        entry.publish_peer(&block.shared, index)
+        self.change(index, entry, EndpointEntry::publish_peer)
     }
 }
 

@@ -56,6 +56,7 @@ use crate::{
 
 mod own;
 mod reach;
+mod retraction;
 mod rights;
 mod runs;
 mod section;
@@ -292,7 +293,7 @@ impl Tpt {
                     None => 0,
                 };
                 let entry = tables.pages.get(index)?;
-                tables.pages.set(index, PageEntry { region, ..entry })?;
+                tables.pages.update(index, PageEntry { region, ..entry })?;
             }
             Ok(())
         })
@@ -320,24 +321,10 @@ impl Tpt {
                     space,
                     region,
                 };
-                tables.pages.set(run.first + number, entry)?;
+                tables.pages.insert(run.first + number, entry)?;
             }
             Ok(run)
         })
-    }
-
-    /// Makes page entries invalid for the device, which may still use them.
-    pub(crate) fn retract_pages(&self, run: &PageRun) {
-        let _ = self.with(|tables| {
-            tables.pages.retract_all(run.first, run.count);
-            Ok(())
-        });
-    }
-
-    /// Makes retracted page entries valid again.
-    pub(crate) fn restore_pages(&self, run: &PageRun) {
-        // The entries are in the table, and without tables they are not needed.
-        let _ = self.with(|tables| tables.pages.publish(run.first, run.count));
     }
 
     /// Frees page entries that were retracted and then invalidated, and their DMA mappings.

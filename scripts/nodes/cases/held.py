@@ -18,10 +18,35 @@ FIFO = "/tmp/held"
 TIMEOUT = 60.0
 
 
+ATTEMPTS = 10
+# How a program ends that the machine was too slow for.
+TOO_LATE = 2
+
+
 def pending(device: Device, node: int) -> bool:
     """Whether the driver waits for the device."""
     state = device.node(node)
     return bool(state["invalidations_pending"] or state["invalidations_queued"])
+
+
+class Steps:
+    """A program that says what it has done, and waits until it may go on."""
+
+    def __init__(self, at: Endpoint, program: str, arguments: str = "") -> None:
+        self.node = at.node
+        self.program = program
+        at.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
+        self.job = at.node.spawn(f"exec /kselftest/uldma/{program} {FIFO} {arguments}")
+
+    def done(self, what: str) -> None:
+        """Wait until it has done something, by the word that it prints then."""
+        self.job.wait_output(what, TIMEOUT)
+        errors = self.job.text("err")
+        expect(self.job.running, f"{self.program} has ended before: {what}\n{errors}")
+
+    def go_on(self) -> None:
+        """Let it take the next step."""
+        self.node.check(f"echo >{FIFO}", TIMEOUT)
 
 
 @case
@@ -34,45 +59,66 @@ def buffer_comes_back_untouched(pair: Cluster) -> None:
     assert device
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    a.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
-    job = a.node.spawn(f"exec /kselftest/uldma/uldma_held {FIFO} {PORT}")
-
-    def done(what: str) -> None:
-        job.wait_output(what, TIMEOUT)
-        expect(job.running, f"uldma_held has ended before: {what}\n{job.text('err')}")
-
-    def go_on() -> None:
-        a.node.check(f"echo >{FIFO}", TIMEOUT)
-
+    steps = Steps(a, "uldma_held", str(PORT))
     peer = None
     try:
-        done("listening")
-        go_on()
+        steps.done("listening")
+        steps.go_on()
         peer = b.spawn(f"connect {a.number} {PORT} --wait --timeout 60 </dev/zero >/dev/null")
-        done("filled")
+        steps.done("filled")
         device.hold(a.number)
-        go_on()
-        done("started")
+        steps.go_on()
+        steps.done("started")
         wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
-        go_on()
+        steps.go_on()
         wait_until(
-            lambda: "returned" in job.text() or pending(device, a.number),
+            lambda: "returned" in steps.job.text() or pending(device, a.number),
             TIMEOUT,
             "the buffer comes back or the driver waits for the device",
         )
-        early = "returned" in job.text()
+        early = "returned" in steps.job.text()
         device.release(a.number)
-        done("returned")
+        steps.done("returned")
         wait_until(lambda: not device.node(a.number)["held"], TIMEOUT, "nothing is held")
-        go_on()
-        result = job.wait(TIMEOUT)
+        steps.go_on()
+        result = steps.job.wait(TIMEOUT)
         expect(result.rc == 0, f"the buffer was written to after it came back\n{result.stderr}")
         expect(not early, "the buffer came back while the device could write to it")
     finally:
         device.release(a.number)
-        job.end()
+        steps.job.end()
         if peer:
             peer.end()
+
+
+@case
+def retracted_page_stays_retracted(pair: Cluster) -> None:
+    """While the driver waits to free a page, no call makes the device use it for new transfers."""
+    device = pair.device
+    assert device
+    a = endpoints.of(pair)[0]
+    for _ in range(ATTEMPTS):
+        steps = Steps(a, "uldma_held_exchange")
+        try:
+            steps.done("ready")
+            device.hold(a.number)
+            steps.go_on()
+            steps.done("started")
+            wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
+            steps.go_on()
+            steps.done("ending")
+            wait_until(lambda: pending(device, a.number), TIMEOUT, "the driver waits")
+            steps.go_on()
+            steps.done("tried")
+            device.release(a.number)
+            steps.go_on()
+            result = steps.job.wait(TIMEOUT)
+        finally:
+            device.release(a.number)
+            steps.job.end()
+        if result.rc != TOO_LATE:
+            break
+    expect(result.rc == 0, f"exit {result.rc}: a page that is freed was used\n{result.stderr}")
 
 
 def end_while_waiting(pair: Cluster, command: str, has_begun: Callable[[Endpoint], bool]) -> None:

@@ -55,11 +55,11 @@ impl Space {
                 let areas = parts.flat_map(|part| state.map.areas(part.pin_id, part.range));
                 areas.filter(|area| area.users == 1)
             };
-            own().for_each(|area| device.tpt.retract_pages(area.payload.memory.run()));
+            let runs = |each: &mut dyn FnMut(_)| {
+                own().for_each(|area| each(area.payload.memory.run().entries()));
+            };
             let hw = Hw::new(guard.dev(), device.hw);
-            let result = device.tpt.invalidate_region(hw, region);
-            own().for_each(|area| device.tpt.restore_pages(area.payload.memory.run()));
-            if result.is_err() {
+            if device.tpt.end_transfers(hw, region, &runs).is_err() {
                 return Some(pinned);
             }
         }

@@ -5,7 +5,10 @@
 //! The table has a reference to each, and the charge for them. It ends the reference to a page with
 //! the entry, or when the entry names another page, but not before an invalidation has completed.
 
-use core::ops::Range;
+use core::{
+    iter::zip,
+    ops::Range, //
+};
 
 use kernel::{
     device::{
@@ -40,6 +43,12 @@ use super::{
     Tpt, //
 };
 
+/// Returns the entry of page `number` of the run that begins at entry `first`, as a run.
+fn entry(first: u32, number: u32) -> Range<u32> {
+    let index = first.saturating_add(number);
+    index..index.saturating_add(1)
+}
+
 /// The pages of a run of entries, in the same order.
 pub(super) struct OwnPages {
     pages: KVVec<Arc<SharedPage>>,
@@ -47,20 +56,34 @@ pub(super) struct OwnPages {
 }
 
 impl Tables {
-    /// Returns the place of page `number` of the run that begins at entry `first`, the entry of which
-    /// was retracted.
-    fn own_page(&mut self, first: u32, number: u32, _: &Proof) -> Result<&mut Arc<SharedPage>> {
+    /// Returns the place of page `number` of the run that begins at entry `first`.
+    fn own_page(&mut self, first: u32, number: u32) -> Result<&mut Arc<SharedPage>> {
         let own = self.taken_runs.get_mut(&first).ok_or(EINVAL)?.own.as_mut();
         let page = own.ok_or(EINVAL)?.pages.get_mut(usize::try_from(number)?);
         page.ok_or(EINVAL)
     }
 
-    /// Lets an entry name another address, with the same rights.
-    fn set_address(&mut self, index: u32, address: DmaAddress) -> Result {
+    /// Exchanges `page`, which is mapped, with page `number` of the run that begins at entry
+    /// `first`, which was retracted.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the run has no such page; nothing has changed then.
+    fn exchange(&mut self, first: u32, number: u32, page: &mut Mapped, _: &Proof) -> Result {
+        let index = first.checked_add(number).ok_or(EINVAL)?;
         let entry = self.pages.get(index)?;
-        let word = entry.word.with_address(address);
-        self.pages.set(index, PageEntry { word, ..entry })
+        let word = entry.word.with_address(page.address);
+        let place = self.own_page(first, number)?;
+        core::mem::swap(place, &mut page.page);
+        page.address = entry.word.address();
+        self.pages.update(index, PageEntry { word, ..entry })
     }
+}
+
+/// A page of the driver and its bus address.
+struct Mapped {
+    page: Arc<SharedPage>,
+    address: DmaAddress,
 }
 
 impl Tpt {
@@ -118,28 +141,31 @@ impl Tpt {
         pages: &[(u32, Arc<SharedPage>)],
     ) -> Result {
         let mut mapped = KVVec::with_capacity(pages.len(), GFP_KERNEL_ACCOUNT)?;
-        let result = pages.iter().try_for_each(|(number, page)| {
-            let address = page.map(hw.dev())?;
+        let result = pages.iter().try_for_each(|(_, page)| {
+            let page = Mapped {
+                address: page.map(hw.dev())?,
+                page: page.clone(),
+            };
             // There is room for all.
-            let _ = mapped.push_within_capacity((first + number, address));
+            let _ = mapped.push_within_capacity(page);
             Ok(())
         });
         let result = result.and_then(|()| {
-            let entries = || mapped.iter().map(|(index, _)| *index);
-            self.change_entries(hw, entries, |tables, proof| {
-                for ((number, page), (index, address)) in pages.iter().zip(&mapped) {
-                    let old = tables.pages.get(*index)?.word.address();
-                    tables.set_address(*index, *address)?;
-                    dma::unmap(hw.dev(), old);
-                    *tables.own_page(first, *number, proof)? = page.clone();
+            let runs = |each: &mut dyn FnMut(_)| {
+                for (number, _) in pages {
+                    each(entry(first, *number));
                 }
-                Ok(())
+            };
+            self.change_entries(hw, &runs, |tables, proof| {
+                let mut all = zip(pages, &mut mapped);
+                all.try_for_each(|((number, _), page)| {
+                    tables.exchange(first, *number, page, &proof)
+                })
             })
         });
-        if result.is_err() {
-            // The device has not read these addresses.
-            let addresses = mapped.iter().map(|(_, address)| *address);
-            addresses.for_each(|address| dma::unmap(hw.dev(), address));
+        // The former pages, and without the exchange the new ones, which the device has not read.
+        for page in &mapped {
+            dma::unmap(hw.dev(), page.address);
         }
         result
     }
@@ -156,51 +182,20 @@ impl Tpt {
         (one, numbers): (u32, Range<u32>),
         (other, places): (u32, Range<u32>),
     ) -> Result {
-        let (ones, others) = (numbers.clone(), places.clone());
-        let entries = || {
-            let others = others.clone().map(|place| other + place);
-            Iterator::chain(ones.clone().map(|number| one + number), others)
+        let runs = |each: &mut dyn FnMut(_)| {
+            each(one + numbers.start..one + numbers.end);
+            each(other + places.start..other + places.end);
         };
-        self.change_entries(hw, entries, |tables, proof| {
-            for (number, place) in numbers.zip(places) {
-                let page = tables.own_page(one, number, proof)?.clone();
-                let page = core::mem::replace(tables.own_page(other, place, proof)?, page);
-                *tables.own_page(one, number, proof)? = page;
-                let (index, partner) = (one + number, other + place);
-                let (entry, old) = (tables.pages.get(index)?, tables.pages.get(partner)?);
-                tables.set_address(index, old.word.address())?;
-                tables.set_address(partner, entry.word.address())?;
+        self.change_entries(hw, &runs, |tables, proof| {
+            for (number, place) in zip(numbers.clone(), places.clone()) {
+                let mut page = Mapped {
+                    page: tables.own_page(other, place)?.clone(),
+                    address: tables.pages.get(other + place)?.word.address(),
+                };
+                tables.exchange(one, number, &mut page, &proof)?;
+                tables.exchange(other, place, &mut page, &proof)?;
             }
             Ok(())
-        })
-    }
-
-    /// Calls `change` while the device cannot use page entries. It has to write them all.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` if the device does not answer, `ENODEV` without tables: the entries are as
-    /// before.
-    fn change_entries<I: Iterator<Item = u32>>(
-        &self,
-        hw: Hw<'_>,
-        entries: impl Fn() -> I,
-        change: impl FnOnce(&mut Tables, &Proof) -> Result,
-    ) -> Result {
-        self.with(|tables| {
-            entries().for_each(|index| tables.pages.retract(index));
-            Ok(())
-        })?;
-        let result = Proof::of_retracted_pages(self, hw);
-        self.with(|tables| match result {
-            Ok(proof) => change(tables, &proof),
-            Err(err) => {
-                for index in entries() {
-                    let entry = tables.pages.get(index)?;
-                    tables.pages.set(index, entry)?;
-                }
-                Err(err)
-            }
         })
     }
 

@@ -10,8 +10,7 @@
 //! Types enforce this. Everything with page entries implements [`Entered`]. [`Tpt::retract`] clears
 //! them and returns [`Retracted`]. Only [`Retracted::invalidate`], or a device that is
 //! [quiet](Quiet), returns a [`Proof`], which is needed to reuse page entries and to unpin pages.
-//! Entries that are to name other pages of the driver are retracted, too, and need
-//! [a proof of that](Proof::of_retracted_pages).
+//! Entries that stay are retracted [for a while](super::retraction).
 //! [`Reachable`] pages that are dropped without it stay pinned, and are counted.
 
 use core::ops::Range;
@@ -101,7 +100,7 @@ pub(crate) struct PageRun {
 
 impl PageRun {
     /// Returns the indices of the entries.
-    pub(super) fn entries(&self) -> Range<u32> {
+    pub(crate) fn entries(&self) -> Range<u32> {
         self.first..self.first + self.count
     }
 
@@ -176,7 +175,13 @@ pub(crate) struct Retracted<'a, E> {
 impl Tpt {
     /// Makes the page entries of `entered` invalid.
     pub(crate) fn retract<E: Entered>(&self, entered: E) -> Retracted<'_, E> {
-        entered.for_each_run(&mut |run| self.retract_pages(run));
+        entered.for_each_run(&mut |run| {
+            // Without tables there is nothing to retract.
+            let _ = self.with(|tables| {
+                tables.pages.retract_all(run.first, run.count);
+                Ok(())
+            });
+        });
         Retracted { tpt: self, entered }
     }
 }

@@ -94,7 +94,7 @@ impl Tables {
             word = word.with_address(address);
         }
         word |= access.page_flags();
-        self.pages.set(index, PageEntry { word, ..entry })
+        self.pages.update(index, PageEntry { word, ..entry })
     }
 }
 

@@ -83,8 +83,8 @@ impl Tpt {
                 generation: slot.generation,
                 ..RegionEntry::default()
             };
-            let set = tables.regions.set(slot.index, entry);
-            set.inspect_err(|_| tables.free_slot(slot))?;
+            let entered = tables.regions.insert(slot.index, entry);
+            entered.inspect_err(|_| tables.free_slot(slot))?;
             Ok(slot)
         });
         match slot {

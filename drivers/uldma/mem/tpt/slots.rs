@@ -108,7 +108,7 @@ impl Tables {
             let taken = taken.and_then(Option::as_mut).ok_or(EINVAL)?;
             taken._runs = Some(array);
         }
-        self.regions.set(slot.index, entry)
+        self.regions.insert(slot.index, entry)
     }
 
     /// Frees a slot, and what is paid for it.

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "uldma_lmm.h"
+#include "uldma_process.h"
 
 /* What one fault maps, aligned. */
 #define BLOCK (64UL << 10)

@@ -103,7 +103,8 @@ static void fill_engine(struct chance *c, struct world *w, struct open_file *o, 
 			a->context_create.method = ULDMA_METHOD_QUEUE;
 		break;
 	case ULDMA_CMD_CONTEXT_MAP_OUT:
-		a->map_out.src = handle(c, w, o, is_region);
+		/* Also pages whose send another thread ends. */
+		a->map_out.src = handle(c, w, o, one_in(c, 4) ? is_sending : is_region);
 		a->map_out.dst = one_in(c, 4) ? 0 : handle(c, w, o, is_region);
 		a->map_out.src_page = below(c, 3);
 		a->map_out.dst_page = below(c, 3);

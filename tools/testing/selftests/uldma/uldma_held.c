@@ -11,24 +11,9 @@
 #include "uldma_conn.h"
 #include "uldma_method.h"
 #include "uldma_process.h"
+#include "uldma_steps.h"
 
 #define STAMP 0x5a
-
-/* Waits until the runner writes to the FIFO. */
-static int go_on(const char *fifo, const char *done)
-{
-	int fd, ret;
-	char c;
-
-	printf("%s\n", done);
-	fflush(stdout);
-	fd = open(fifo, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	ret = read(fd, &c, 1) == 1 ? 0 : -EPIPE;
-	close(fd);
-	return ret;
-}
 
 static int wait_for(int fd, short events)
 {
