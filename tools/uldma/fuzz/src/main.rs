@@ -21,6 +21,8 @@ mod hw;
 mod kernel_ext;
 mod messages;
 mod outcomes;
+#[cfg(test)]
+mod retraction;
 mod ring;
 mod tools;
 mod uapi;
