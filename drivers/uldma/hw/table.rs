@@ -157,7 +157,8 @@ impl EndpointEntry {
     }
 }
 
-/// A block of a table.
+/// A block of a table. It stays until the driver is unbound, whichever entries were the first in
+/// it, so it is charged to no caller.
 struct Block<T> {
     /// The copy that the device reads.
     shared: Coherent<[T]>,
@@ -170,12 +171,12 @@ struct Block<T> {
 
 impl<T: Entry> Block<T> {
     fn new(dev: &Device<Bound>, count: usize) -> Result<Self> {
-        let mut own = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        own.resize(count, T::default(), GFP_KERNEL_ACCOUNT)?;
-        let mut states = KVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        states.resize(count, Publication::Empty, GFP_KERNEL_ACCOUNT)?;
+        let mut own = KVec::with_capacity(count, GFP_KERNEL)?;
+        own.resize(count, T::default(), GFP_KERNEL)?;
+        let mut states = KVec::with_capacity(count, GFP_KERNEL)?;
+        states.resize(count, Publication::Empty, GFP_KERNEL)?;
         Ok(Self {
-            shared: Coherent::zeroed_slice(dev, count, GFP_KERNEL_ACCOUNT)?,
+            shared: Coherent::zeroed_slice(dev, count, GFP_KERNEL)?,
             own,
             states,
         })

@@ -84,7 +84,10 @@ pub(crate) use reach::{
 };
 
 use runs::TakenRun;
-use slots::TakenSlot;
+use slots::{
+    RunArray,
+    TakenSlot, //
+};
 
 /// Maximum number of runs of a region.
 pub(crate) const MAX_RUNS: usize = 4096;
@@ -371,9 +374,10 @@ impl Tpt {
         share: Share,
         setup: &RegionSetup<'_>,
     ) -> Result<RegionSlot> {
+        let array = RunArray::new(dev, setup.runs)?;
         self.with(|tables| {
             let slot = tables.take_slot(dev, share)?;
-            let result = tables.set_slot(dev, slot, setup);
+            let result = tables.set_slot(slot, setup, array);
             result.inspect_err(|_| tables.free_slot(slot))?;
             Ok(slot)
         })
@@ -395,7 +399,8 @@ impl Tpt {
         slot: RegionSlot,
         setup: &RegionSetup<'_>,
     ) -> Result {
-        self.with(|tables| tables.set_slot(dev, slot, setup))
+        let array = RunArray::new(dev, setup.runs)?;
+        self.with(|tables| tables.set_slot(slot, setup, array))
     }
 
     /// Sets the rights of peers to a region; `None` for no rights.

@@ -33,7 +33,26 @@ use super::{
 pub(super) struct TakenSlot {
     _share: Share,
     /// The run array of a region that has more than one run.
-    _runs: Option<Coherent<[Run]>>,
+    _runs: Option<RunArray>,
+}
+
+/// Runs of a region, where the device reads them.
+pub(super) struct RunArray(Coherent<[Run]>);
+
+impl RunArray {
+    /// Creates an array of `runs`, if there is more than one. It is charged to the caller, so the
+    /// caller has no lock of the device.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` for more than [`MAX_RUNS`], `ENOMEM`.
+    pub(super) fn new(dev: &Device<Bound>, runs: &[Run]) -> Result<Option<Self>> {
+        if runs.len() > MAX_RUNS {
+            return Err(ENOSPC);
+        }
+        let array = || Coherent::from_slice(dev, runs, GFP_KERNEL_ACCOUNT).map(Self);
+        (runs.len() > 1).then(array).transpose()
+    }
 }
 
 impl Tables {
@@ -51,7 +70,7 @@ impl Tables {
         }
         self.regions.reserve(dev, index, 1)?;
         while self.taken_slots.len() <= place {
-            self.taken_slots.push(None, GFP_KERNEL_ACCOUNT)?;
+            self.taken_slots.push(None, GFP_KERNEL)?;
         }
         if let Some(taken) = self.taken_slots.get_mut(place) {
             *taken = Some(TakenSlot {
@@ -67,18 +86,19 @@ impl Tables {
         })
     }
 
-    /// Writes the entry of a slot that is taken.
+    /// Writes the entry of a slot that is taken, whose runs are in `array` if there are more than
+    /// one.
     ///
     /// # Errors
     ///
-    /// `EINVAL` without runs, `ENOSPC` for more than [`MAX_RUNS`], `ENOMEM`. There is no entry then.
+    /// `EINVAL` without runs. There is no entry then.
     pub(super) fn set_slot(
         &mut self,
-        dev: &Device<Bound>,
         slot: RegionSlot,
         setup: &RegionSetup<'_>,
+        array: Option<RunArray>,
     ) -> Result {
-        let (first, rest) = setup.runs.split_first().ok_or(EINVAL)?;
+        let first = setup.runs.first().ok_or(EINVAL)?;
         let mut entry = RegionEntry {
             flags: RegionFlags::VALID | setup.access.region_flags(),
             space: setup.space,
@@ -98,12 +118,8 @@ impl Tables {
             entry.peer_generation = remote.generation;
             entry.link_generation = remote.link_generation;
         }
-        if !rest.is_empty() {
-            if setup.runs.len() > MAX_RUNS {
-                return Err(ENOSPC);
-            }
-            let array = Coherent::from_slice(dev, setup.runs, GFP_KERNEL)?;
-            entry.runs = dma_address(&array);
+        if let Some(array) = array {
+            entry.runs = dma_address(&array.0);
             let taken = self.taken_slots.get_mut(usize::try_from(slot.index)?);
             let taken = taken.and_then(Option::as_mut).ok_or(EINVAL)?;
             taken._runs = Some(array);
