@@ -18,22 +18,32 @@ from .topologies import Topology
 END_TIMEOUT = 20.0
 
 
+class Fleet:
+    """All sets of nodes of a run, by number: the logs of none are written over by a later one."""
+
+    def __init__(self, make_node_set: Callable[[Topology, int], NodeSet] = NodeSet) -> None:
+        self._make_node_set = make_node_set
+        self._lock = threading.Lock()
+        self._boots: Counter[str] = Counter()
+
+    def node_set(self, topology: Topology) -> NodeSet:
+        """The next set of nodes of a topology."""
+        with self._lock:
+            self._boots[topology.name] += 1
+            return self._make_node_set(topology, self._boots[topology.name])
+
+
 class Workers:
     """All of them; none outlives run()."""
 
     def __init__(
-        self,
-        schedule: Schedule,
-        durations: Durations,
-        report: Report,
-        make_node_set: Callable[[Topology, int], NodeSet] = NodeSet,
+        self, schedule: Schedule, durations: Durations, report: Report, fleet: Fleet
     ) -> None:
         self._schedule = schedule
-        self._make_node_set = make_node_set
+        self._fleet = fleet
         self._durations = durations
         self._report = report
         self._lock = threading.Lock()
-        self._boots: Counter[str] = Counter()
         self._node_sets: set[NodeSet] = set()
         self._stopping = False
         self._error: BaseException | None = None
@@ -92,11 +102,10 @@ class Workers:
             node_set.stop()
 
     def _node_set(self, topology: Topology) -> NodeSet:
+        node_set = self._fleet.node_set(topology)
         with self._lock:
-            self._boots[topology.name] += 1
-            node_set = self._make_node_set(topology, self._boots[topology.name])
             self._node_sets.add(node_set)
-            return node_set
+        return node_set
 
     def _note_boot(self, topology: Topology, seconds: float) -> None:
         self._durations.note_boot(topology, seconds)

@@ -21,7 +21,7 @@ from ..paths import CACHE, SELFTESTS
 from ..plan import Test
 from ..schedule import Schedule
 from ..selection import expression, select
-from ..workers import Workers
+from ..workers import Fleet, Workers
 
 # What a set of nodes keeps busy.
 CORES_PER_JOB = 2
@@ -157,10 +157,10 @@ def main(arguments: Sequence[str]) -> int:
     tests = choose(options, report.counts)
     durations = Durations(CACHE / f"test-durations{SUFFIX}.json")
     try:
-        end, left = began + options.within, 0
+        end, left, fleet = began + options.within, 0, Fleet()
         for some in rounds(tests, options):
             schedule = Schedule(some, durations, options.jobs, lambda: time.monotonic() >= end)
-            Workers(schedule, durations, report).run(options.jobs)
+            Workers(schedule, durations, report, fleet).run(options.jobs)
             left += schedule.waiting()
     finally:
         durations.save()

@@ -13,7 +13,7 @@ from ..outcome import Outcome, Report
 from ..plan import Order, Test
 from ..schedule import Schedule
 from ..topologies import Topology
-from ..workers import Workers
+from ..workers import Fleet, Workers
 from .fakes import FakeDurations, make_test, make_topology, passes
 
 TIMEOUT = 10.0
@@ -37,6 +37,7 @@ class WorkersTest(unittest.TestCase):
     def setUp(self) -> None:
         """Nothing has run."""
         FakeNodeSet.booted = []
+        self.fleet = Fleet(FakeNodeSet)
         self.said: list[str] = []
         self.report = Report(self.said.append)
 
@@ -44,7 +45,7 @@ class WorkersTest(unittest.TestCase):
         """Run tests; what is said meanwhile."""
         durations = FakeDurations({test.name: 100.0 for test in tests})
         schedule = Schedule(tests, durations, workers)
-        Workers(schedule, durations, self.report, FakeNodeSet).run(workers)
+        Workers(schedule, durations, self.report, self.fleet).run(workers)
         return "\n".join(self.said)
 
     def test_side_by_side(self) -> None:
@@ -66,6 +67,12 @@ class WorkersTest(unittest.TestCase):
         self.run_tests(tests, workers=1)
         self.assertEqual(len(FakeNodeSet.booted), 2)
         self.assertEqual(self.report.counts.passed, 4 + 2)
+
+    def test_logs_are_kept(self) -> None:
+        """What runs in a later round gets nodes that have other names, and so other logs."""
+        for name in ("a", "b"):
+            self.run_tests([make_test(name)], workers=1)
+        self.assertEqual(FakeNodeSet.booted, ["test", "test-2"])
 
     def test_failure(self) -> None:
         """What fails is told in one block with its name, and the next test gets new nodes."""
@@ -113,7 +120,7 @@ class WorkersTest(unittest.TestCase):
         durations = FakeDurations({})
         schedule = Schedule([make_test("a")], durations, 1)
         with self.assertRaises(ZeroDivisionError):
-            Workers(schedule, durations, self.report, make_node_set).run(2)
+            Workers(schedule, durations, self.report, Fleet(make_node_set)).run(2)
 
 
 class NodeSetTest(unittest.TestCase):
