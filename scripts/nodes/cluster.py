@@ -14,7 +14,7 @@ from . import initramfs, qemu
 from .accel import ACCELERATOR, TCG
 from .console import say
 from .device import Device
-from .errors import NodeDied, TimedOut
+from .errors import KernelReport, NodeDied, TimedOut, is_defect
 from .ivshmem import IvshmemServer
 from .locks import Lock
 from .node import Node
@@ -93,7 +93,10 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        nodes = list(self.nodes.values())
         self.stop()
+        if isinstance(error, Exception):
+            _check_after(error, nodes)
 
     def _start(self) -> None:
         began = time.monotonic()
@@ -208,9 +211,12 @@ class Cluster:
     def check_logs(self) -> None:
         """Raise if a kernel or a server has something to complain about."""
         with ThreadPoolExecutor(len(self.names) or 1) as pool:
-            list(pool.map(Node.check_log, self.nodes.values()))
-        for server in self._servers:
-            server.check()
+            checks = [pool.submit(node.check_log) for node in self.nodes.values()]
+            checks += [pool.submit(server.check) for server in self._servers]
+        errors = [error for check in checks if (error := check.exception())]
+        if errors:
+            # A node that does not answer shall not hide what another one reports.
+            raise max(errors, key=is_defect)
 
     def stop(self) -> None:
         """End everything."""
@@ -231,6 +237,15 @@ class Cluster:
         """Let whatever waits for a node fail; it may be another thread that waits."""
         for node in list(self.nodes.values()):
             node.abandon()
+
+
+def _check_after(error: Exception, nodes: Sequence[Node]) -> None:
+    """Raise what kernels have reported, where a failure kept the logs from being checked."""
+    for node in nodes:
+        try:
+            node.log.check()
+        except KernelReport as report:
+            raise KernelReport(f"{error}\n{report}") from error
 
 
 def _with_links(config: qemu.Config, nodes: int) -> qemu.Config:

@@ -18,5 +18,16 @@ class TimedOut(NodesError):
     """A bounded wait ended."""
 
 
-class KernelReport(NodesError):
-    """A kernel log holds a report that no test may cause."""
+class Defect(NodesError):
+    """What no test may cause: it counts whatever another run of the test says."""
+
+
+class KernelReport(Defect):
+    """A kernel log holds a report."""
+
+
+def is_defect(error: BaseException | None) -> bool:
+    """Whether a defect is the error, or what was on its way when the error came up."""
+    while error and not isinstance(error, Defect):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -2,7 +2,7 @@
 """Memory that a kernel holds and nothing points to, as kmemleak sees it."""
 
 from .cluster import Cluster
-from .errors import NodesError
+from .errors import Defect, NodesError
 from .module import unload
 
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
@@ -22,7 +22,7 @@ def _scan(pair: Cluster, when: str, age: int) -> None:
                 f"the kernel's log says so:\n{result.stderr}"
             )
         if result.stdout:
-            raise NodesError(f"node {name}, {when}: kmemleak:\n{result.stdout}")
+            raise Defect(f"node {name}, {when}: kmemleak:\n{result.stdout}")
 
 
 def check(pair: Cluster) -> None:

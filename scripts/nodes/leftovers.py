@@ -2,13 +2,12 @@
 """Remains of tests on a node that is no longer used: pins, locks, the driver's objects."""
 
 import time
-from functools import partial
 
 from .cluster import Cluster
-from .errors import NodesError
+from .errors import Defect
 from .kernel import scaled
 from .node import Node
-from .polling import pause, wait_until
+from .polling import pause
 
 # The last reference to a file may be dropped by a work item after its process is gone.
 SETTLE_TIMEOUT = 5.0
@@ -28,12 +27,12 @@ def wait_unpinned(cluster: Cluster) -> None:
 
     The next one counts the pins of the whole machine, and none shall end while it does.
     """
-
-    def unpinned(node: Node) -> bool:
-        return not pins(node)
-
     for name, node in cluster.nodes.items():
-        wait_until(partial(unpinned, node), SETTLE_TIMEOUT, f"no pin on node {name}")
+        began = time.monotonic()
+        while left := pins(node):
+            if time.monotonic() - began > scaled(SETTLE_TIMEOUT):
+                raise Defect(f"{left} pages stay pinned on node {name}")
+            pause(began)
 
 
 def _held(node: Node) -> list[str]:
@@ -79,5 +78,5 @@ def check(pair: Cluster) -> None:
         if not left:
             return
         if time.monotonic() > deadline:
-            raise NodesError("left behind by the tests:\n" + "\n".join(left))
+            raise Defect("left behind by the tests:\n" + "\n".join(left))
         pause(began)

@@ -9,7 +9,7 @@ from . import leaks, leftovers
 from .bodies import Body, case
 from .cases.registry import Skip
 from .cluster import Cluster
-from .errors import NodesError
+from .errors import NodesError, is_defect
 from .kernel import DEBUG, SUFFIX
 from .outcome import Outcome
 from .topologies import Topology
@@ -57,11 +57,10 @@ class NodeSet:
             step()
         except Skip as why:
             outcome.counts.add_skip(what, str(why))
-        except NodesError as error:
-            outcome.fail(what, str(error))
-            self.usable = False
-        except Exception:
-            outcome.fail(what, traceback.format_exc())
+        except Exception as error:
+            known = isinstance(error, NodesError)
+            outcome.fail(what, str(error) if known else traceback.format_exc())
+            outcome.defect |= is_defect(error)
             self.usable = False
 
     def finish(self) -> Iterator[Outcome]:

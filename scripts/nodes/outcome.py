@@ -18,6 +18,8 @@ class Outcome:
     name: str
     counts: TestCounts = field(default_factory=TestCounts)
     seconds: float = 0.0
+    # Whether the nodes had what no test may cause, however the test itself went.
+    defect: bool = False
     _texts: list[str] = field(default_factory=list)
 
     def add_text(self, text: str) -> None:

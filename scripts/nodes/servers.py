@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import processes
-from .errors import NodesError, TimedOut
+from .errors import Defect, NodesError, TimedOut
 from .paths import BINARIES
 
 START_TIMEOUT = 20.0
@@ -46,7 +46,7 @@ class Server:
     def check(self) -> None:
         """Raise if the process has ended: nothing a guest does may end it."""
         if self._process.poll() is not None:
-            raise NodesError(
+            raise Defect(
                 f"{self._program} ended with {self._process.returncode}:\n{self._last_words()}"
             )
 
