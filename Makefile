@@ -13,6 +13,8 @@ export KERNEL_SERIES
 # What `make fuzz` does without nodes.
 # Sets of nodes at a time; by default one for each two processors.
 SIDE := $(if $(JOBS),--jobs '$(JOBS)')
+# For .ci/run: seconds in which tests that have failed run again, alone.
+AGAIN := $(if $(RETRY),--retry '$(RETRY)')
 
 .DEFAULT_GOAL := help
 
@@ -26,7 +28,7 @@ run: module-and-tools	## two nodes, a file by user-level DMA and its rivals (FIL
 
 test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number WITHIN=seconds)
 	@$(ENTER) --network $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)') \
-		$(if $(WITHIN),--within '$(WITHIN)')
+		$(if $(WITHIN),--within '$(WITHIN)') $(AGAIN)
 
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILES='path ...')
 	@scripts/shell $(NODE) $(FILES)
@@ -75,20 +77,20 @@ test-host: root		## only the tests that need no node
 	@$(ENTER) $(NODES) test $(SIDE) --host
 
 test-nodes: build	## only the tests that run on nodes
-	@$(ENTER) --network $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)')
+	@$(ENTER) --network $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)') $(AGAIN)
 
 debug-kernel: root	## the kernel with KASAN, lockdep, kmemleak and more (cached)
 	@$(ROOT) ensure --debug
 
 test-debug: tools selftests module-debug	## the node tests on the debug kernel (ONLY=pattern CHANGED=revision WITHIN=seconds)
 	@$(ENTER) --debug --network $(NODES) test $(SIDE) --nodes $(if $(ONLY),--only '$(ONLY)') \
-		$(if $(CHANGED),--changed '$(CHANGED)') $(if $(WITHIN),--within '$(WITHIN)')
+		$(if $(CHANGED),--changed '$(CHANGED)') $(if $(WITHIN),--within '$(WITHIN)') $(AGAIN)
 
 smoke: build		## a few node tests that cross each part of the driver once
-	@$(ENTER) --network $(NODES) test $(SIDE) --nodes --smoke
+	@$(ENTER) --network $(NODES) test $(SIDE) --nodes --smoke $(AGAIN)
 
 smoke-debug: tools selftests module-debug	## the same on the debug kernel
-	@$(ENTER) --debug --network $(NODES) test $(SIDE) --nodes --smoke
+	@$(ENTER) --debug --network $(NODES) test $(SIDE) --nodes --smoke $(AGAIN)
 
 kunit: root		## the unit tests of the module, by the kernel's kunit.py (ONLY=suite)
 	@$(ENTER) --kunit scripts/kunit $(if $(ONLY),'$(ONLY)')

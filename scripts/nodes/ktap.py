@@ -44,6 +44,8 @@ class TestCounts:
     failed: list[str] = field(default_factory=list)
     # Of a failure by name, what is known beside it.
     troubles: dict[str, str] = field(default_factory=dict)
+    # Tests that failed and then passed.
+    unstable: list[str] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     # Many tests at once: how many, and why.
     left_out: list[tuple[int, str]] = field(default_factory=list)
@@ -75,6 +77,13 @@ class TestCounts:
         self.skipped += other.skipped
         self.left_out += other.left_out
 
+    def forgive(self, name: str, counts: "TestCounts") -> None:
+        """Take back the failures of a test that have been merged: the test is unstable."""
+        for failure in counts.failed:
+            self.failed.remove(failure)
+            self.troubles.pop(failure, None)
+        self.unstable.append(name)
+
     @property
     def skips(self) -> int:
         """How many tests were skipped, one by one or many at once."""
@@ -83,11 +92,12 @@ class TestCounts:
     @property
     def total(self) -> int:
         """How many tests there were."""
-        return self.passed + len(self.failed) + self.skips
+        return self.passed + len(self.failed) + self.skips + len(self.unstable)
 
     def closing_line(self) -> str:
         """The last line of a test run."""
-        return f"{self.passed} passed, {len(self.failed)} failed, {self.skips} skipped"
+        line = f"{self.passed} passed, {len(self.failed)} failed, {self.skips} skipped"
+        return f"{line}, {len(self.unstable)} unstable" if self.unstable else line
 
     def add_ktap(self, program: str, text: str) -> int:
         """Count the cases of a program, the innermost results of its KTAP; how many."""

@@ -42,7 +42,7 @@ class NodeSet:
 
     def run(self, name: str, body: Body) -> Outcome:
         """Run a test, read the kernel logs after it, and let what it had pinned go."""
-        outcome = Outcome(name)
+        outcome = Outcome(name, scenario=self._nodes.scenario)
         began = time.monotonic()
         self._step(outcome, name, lambda: body(self._nodes, outcome))
         self._step(outcome, f"{name}: kernel log", self._nodes.check_logs)

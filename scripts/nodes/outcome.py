@@ -18,6 +18,8 @@ class Outcome:
     name: str
     counts: TestCounts = field(default_factory=TestCounts)
     seconds: float = 0.0
+    # Of its nodes, in this run's logs.
+    scenario: str = ""
     # Whether the nodes had what no test may cause, however the test itself went.
     defect: bool = False
     _texts: list[str] = field(default_factory=list)
@@ -52,6 +54,11 @@ class Report:
             self._output(str(outcome))
             self.counts.merge(outcome.counts)
             self._seconds[outcome.name] = outcome.seconds
+
+    def forgive(self, outcome: Outcome) -> None:
+        """Count the failures of a test, which have been counted, as those of an unstable one."""
+        with self._lock:
+            self.counts.forgive(outcome.name, outcome.counts)
 
     def add_boot(self, seconds: float) -> None:
         """Count a boot of a set of nodes."""

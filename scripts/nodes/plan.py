@@ -11,6 +11,8 @@ from .bodies import Body
 from .cases.registry import Case, name_of
 from .topologies import Topology
 
+# The module's own, where the kernel has KUnit.
+UNIT_TESTS = "kunit"
 PROGRAMS_WITH_PEER = (
     "uldma:uldma_peer",
     "uldma:uldma_peer_atomic",
@@ -136,7 +138,7 @@ def node_tests(
     """
     tests: list[Test] = []
     if unit_tests:
-        tests.append(Test(topologies.USUAL, "kunit", bodies.unit_tests))
+        tests.append(Test(topologies.USUAL, UNIT_TESTS, bodies.unit_tests))
     tests += _usual(programs, connected)
     for topology in (topologies.LOOPBACK, topologies.IVSHMEM, topologies.THREE):
         tests += _joined(topology, programs, connected)

@@ -43,6 +43,8 @@ class Workers:
         self._fleet = fleet
         self._durations = durations
         self._report = report
+        # Of tests, by their own runs.
+        self.failures: list[tuple[Test, Outcome]] = []
         self._lock = threading.Lock()
         self._node_sets: set[NodeSet] = set()
         self._stopping = False
@@ -123,7 +125,9 @@ class Workers:
         while test and not self._stopping:
             outcome = node_set.run(test.name, test.body)
             self._add(outcome)
-            if not outcome.counts.failed:
+            if outcome.counts.failed:
+                self.failures.append((test, outcome))
+            else:
                 self._durations.note(test, outcome.seconds)
             if not node_set.usable:
                 return

@@ -16,9 +16,10 @@ from ..errors import NodesError
 from ..kernel import DEBUG, SUFFIX
 from ..ktap import TestCounts
 from ..locks import Lock
-from ..outcome import Report
+from ..outcome import Outcome, Report
 from ..paths import CACHE, SELFTESTS
 from ..plan import Test
+from ..retries import Retries, Unstable
 from ..schedule import Schedule
 from ..selection import expression, select
 from ..workers import Fleet, Workers
@@ -97,7 +98,7 @@ def rounds(tests: list[Test], options: argparse.Namespace) -> list[list[Test]]:
     return parted
 
 
-def print_summary(report: Report, began: float) -> None:
+def print_summary(report: Report, began: float, unstable: Sequence[Unstable] = ()) -> None:
     """Say what took long, what did not run and what failed; the totals are the last line."""
     counts = report.counts
     say("what took longest:")
@@ -111,6 +112,10 @@ def print_summary(report: Report, began: float) -> None:
         write(f"FAILED: {name}")
         # Whoever reads only the end of a log, as of a CI, sees the cause there.
         for line in counts.troubles.get(name, "").splitlines()[-LAST_LINES:]:
+            write(f"    {line}")
+    for test in unstable:
+        write(f"unstable: {test.name}: {test.log}")
+        for line in test.said.splitlines()[-LAST_LINES:]:
             write(f"    {line}")
     if counts.failed:
         write(f"The logs are in build/logs; one test again: make test{SUFFIX} ONLY=name")
@@ -147,6 +152,14 @@ def main(arguments: Sequence[str]) -> int:
         help="begin no test after so many seconds: what the last day's changes touch comes first, "
         "and those that are left are counted as skipped",
     )
+    parser.add_argument(
+        "--retry",
+        type=float,
+        default=0,
+        metavar="SECONDS",
+        help="for CI: what fails on nodes, but for what is a defect in any case, runs twice more, "
+        "alone and within so many seconds after all others; what passes then is listed as unstable",
+    )
     options = parser.parse_args(arguments)
     if options.jobs < 1:
         parser.error("there has to be one job at least")
@@ -158,13 +171,19 @@ def main(arguments: Sequence[str]) -> int:
     durations = Durations(CACHE / f"test-durations{SUFFIX}.json")
     try:
         end, left, fleet = began + options.within, 0, Fleet()
+        failures: list[tuple[Test, Outcome]] = []
         for some in rounds(tests, options):
             schedule = Schedule(some, durations, options.jobs, lambda: time.monotonic() >= end)
-            Workers(schedule, durations, report, fleet).run(options.jobs)
+            workers = Workers(schedule, durations, report, fleet)
+            workers.run(options.jobs)
+            failures += workers.failures
             left += schedule.waiting()
+        unstable = []
+        if options.retry:
+            unstable = Retries(report, durations, fleet, options.retry).run(failures)
     finally:
         durations.save()
         lock.release()
     report.counts.leave_out(left, f"{options.within:g} s are over; make test{SUFFIX} runs all")
-    print_summary(report, began)
+    print_summary(report, began, unstable)
     return 1 if report.counts.failed or not report.counts.total else 0

@@ -4,11 +4,14 @@
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from .. import cases, touched
 from ..cases.registry import CASES
 from ..cluster import Cluster
 from ..durations import Durations
+from ..errors import NodesError
+from ..node_set import NodeSet
 from ..outcome import Outcome
 from ..paths import REPO
 from ..plan import CONNECTION_PROGRAM, Order, Test, node_tests
@@ -32,6 +35,18 @@ def make_topology(name: str = "") -> Topology:
 def make_test(plain: str, topology: str = "", order: Order = Order.ANY) -> Test:
     """A test that passes."""
     return Test(make_topology(topology), plain, passes, order)
+
+
+class FakeNodeSet(NodeSet):
+    """Nodes that are up at once; those of the topology "broken" never are."""
+
+    booted: ClassVar[list[str]] = []
+
+    def boot(self) -> None:
+        """Count the boot."""
+        if self._topology.name == "broken":
+            raise NodesError("no such nodes")
+        self.booted.append(self._nodes.scenario)
 
 
 class FakeDurations(Durations):

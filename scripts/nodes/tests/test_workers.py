@@ -14,21 +14,9 @@ from ..plan import Order, Test
 from ..schedule import Schedule
 from ..topologies import Topology
 from ..workers import Fleet, Workers
-from .fakes import FakeDurations, make_test, make_topology, passes
+from .fakes import FakeDurations, FakeNodeSet, make_test, make_topology, passes
 
 TIMEOUT = 10.0
-
-
-class FakeNodeSet(NodeSet):
-    """Nodes that are up at once; those of the topology "broken" never are."""
-
-    booted: list[str]
-
-    def boot(self) -> None:
-        """Count the boot."""
-        if self._topology.name == "broken":
-            raise NodesError("no such nodes")
-        self.booted.append(self._nodes.scenario)
 
 
 class WorkersTest(unittest.TestCase):
