@@ -13,8 +13,9 @@ export KERNEL_SERIES
 # What `make fuzz` does without nodes.
 # Sets of nodes at a time; by default one for each two processors.
 SIDE := $(if $(JOBS),--jobs '$(JOBS)')
-# For .ci/run: seconds in which tests that have failed run again, alone.
-AGAIN := $(if $(RETRY),--retry '$(RETRY)')
+# Each test several times, with a load beside all; for .ci/run: seconds in which tests that have failed
+# run again, alone.
+AGAIN := $(if $(REPEAT),--repeat '$(REPEAT)') $(if $(STARVED),--starved) $(if $(RETRY),--retry '$(RETRY)')
 
 .DEFAULT_GOAL := help
 
@@ -26,7 +27,7 @@ help:			## print this help
 run: module-and-tools	## two nodes, a file by user-level DMA and its rivals (FILE=path)
 	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')
 
-test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number WITHIN=seconds)
+test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number WITHIN=seconds REPEAT=number STARVED=1)
 	@$(ENTER) --network $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)') \
 		$(if $(WITHIN),--within '$(WITHIN)') $(AGAIN)
 

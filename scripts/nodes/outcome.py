@@ -52,8 +52,15 @@ class Report:
         """Print what a test has said, in one block, and count it."""
         with self._lock:
             self._output(str(outcome))
-            self.counts.merge(outcome.counts)
+            self._count(outcome)
             self._seconds[outcome.name] = outcome.seconds
+
+    def _count(self, outcome: Outcome) -> None:
+        self.counts.merge(outcome.counts)
+
+    def close(self) -> list[str]:
+        """All tests have run; what there is to say about each."""
+        return []
 
     def forgive(self, outcome: Outcome) -> None:
         """Count the failures of a test, which have been counted, as those of an unstable one."""

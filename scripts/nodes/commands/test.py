@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from .. import cases, change, host_tests, plan
 from ..cases.registry import CASES
@@ -19,9 +20,11 @@ from ..locks import Lock
 from ..outcome import Outcome, Report
 from ..paths import CACHE, SELFTESTS
 from ..plan import Test
+from ..repeats import Repeats
 from ..retries import Retries, Unstable
 from ..schedule import Schedule
 from ..selection import expression, select
+from ..starvation import Starvation
 from ..workers import Fleet, Workers
 
 # What a set of nodes keeps busy.
@@ -88,14 +91,14 @@ def choose(options: argparse.Namespace, counts: TestCounts) -> list[Test]:
     return chosen
 
 
-def rounds(tests: list[Test], options: argparse.Namespace) -> list[list[Test]]:
+def rounds(tests: Sequence[Test], options: argparse.Namespace) -> list[Sequence[Test]]:
     """What runs before what: if time may end, that which its end should not keep from running."""
     if options.within == math.inf or options.changed or options.only.pattern:
         return [tests]
     base, files = change.files_since(change.AUTO)
     parted = change.in_rounds(tests, change.touched_by(files), change.today())
     say(f"{len(parted[0])} tests first, for {len(files)} files changed since {base}, and the day's")
-    return parted
+    return [*parted]
 
 
 def print_summary(report: Report, began: float, unstable: Sequence[Unstable] = ()) -> None:
@@ -121,6 +124,25 @@ def print_summary(report: Report, began: float, unstable: Sequence[Unstable] = (
         write(f"The logs are in build/logs; one test again: make test{SUFFIX} ONLY=name")
     say(f"{counts.total} tests in {time.monotonic() - began:.0f} s")
     write(counts.closing_line())
+
+
+def run_all(
+    tests: Sequence[Test], options: argparse.Namespace, durations: Durations, report: Report
+) -> list[Unstable]:
+    """Run all tests that time is left for, and count the others; which are unstable."""
+    end, left, fleet = time.monotonic() + options.within, 0, Fleet()
+    failures: list[tuple[Test, Outcome]] = []
+    for some in rounds(tests, options):
+        repeated = [test for test in some for _ in range(options.repeat)]
+        schedule = Schedule(repeated, durations, options.jobs, lambda: time.monotonic() >= end)
+        workers = Workers(schedule, durations, report, fleet)
+        workers.run(options.jobs)
+        failures += workers.failures
+        left += schedule.waiting()
+    report.counts.leave_out(left, f"{options.within:g} s are over; make test{SUFFIX} runs all")
+    if options.retry:
+        return Retries(report, durations, fleet, options.retry).run(failures)
+    return []
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -160,30 +182,34 @@ def main(arguments: Sequence[str]) -> int:
         help="for CI: what fails on nodes, but for what is a defect in any case, runs twice more, "
         "alone and within so many seconds after all others; what passes then is listed as unstable",
     )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="NUMBER",
+        help="each test that often; all its runs are one result, which tells how many passed",
+    )
+    parser.add_argument(
+        "--starved", action="store_true", help="with a load that takes the processors beside it"
+    )
     options = parser.parse_args(arguments)
-    if options.jobs < 1:
-        parser.error("there has to be one job at least")
+    if min(options.jobs, options.repeat) < 1:
+        parser.error("there has to be one job at least, and one run of each test")
+    if options.repeat > 1 and options.retry:
+        parser.error("--retry would excuse the failures that --repeat looks for")
     # The nodes' own locks come and go.
     lock = Lock(f"test{SUFFIX}", "run")
     began = time.monotonic()
-    report = Report()
+    report = Repeats() if options.repeat > 1 else Report()
     tests = choose(options, report.counts)
     durations = Durations(CACHE / f"test-durations{SUFFIX}.json")
     try:
-        end, left, fleet = began + options.within, 0, Fleet()
-        failures: list[tuple[Test, Outcome]] = []
-        for some in rounds(tests, options):
-            schedule = Schedule(some, durations, options.jobs, lambda: time.monotonic() >= end)
-            workers = Workers(schedule, durations, report, fleet)
-            workers.run(options.jobs)
-            failures += workers.failures
-            left += schedule.waiting()
-        unstable = []
-        if options.retry:
-            unstable = Retries(report, durations, fleet, options.retry).run(failures)
+        with Starvation(cores()) if options.starved else nullcontext():
+            unstable = run_all(tests, options, durations, report)
     finally:
         durations.save()
         lock.release()
-    report.counts.leave_out(left, f"{options.within:g} s are over; make test{SUFFIX} runs all")
+    for line in report.close():
+        write(line)
     print_summary(report, began, unstable)
     return 1 if report.counts.failed or not report.counts.total else 0

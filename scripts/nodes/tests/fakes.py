@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from .. import cases, touched
+from ..bodies import Body
 from ..cases.registry import CASES
 from ..cluster import Cluster
 from ..durations import Durations
@@ -25,6 +26,20 @@ BOOT = 10.0
 def passes(_: Cluster, outcome: Outcome) -> None:
     """The body of a test with one result."""
     outcome.counts.add_pass()
+
+
+def body_of(*errors: Exception | None) -> Body:
+    """The body of a test that ends in one way after the other, and in the last one from then on."""
+    ends = iter(errors)
+    last: list[Exception | None] = [None]
+
+    def body(_: Cluster, outcome: Outcome) -> None:
+        last[0] = next(ends, last[0])
+        if last[0]:
+            raise last[0]
+        outcome.counts.add_pass()
+
+    return body
 
 
 def make_topology(name: str = "") -> Topology:
