@@ -94,6 +94,7 @@ TEST_NAMES = (
     "message_hazard",
     "message_put",
     "message_redirect",
+    "ring_stream",
     "shared_pages",
 )
 
