@@ -72,8 +72,6 @@ MODULES = f"usr/lib/modules/{KREL}"
 # Where a node has what its user has brought.
 BROUGHT = "/files"
 BINARY_NAMES = ("uldma", "uldma-bench")
-# What `uldma run` lets programs load.
-PRELOAD_NAME = "libuldma_preload.so"
 SAMPLE_NAMES = (
     "broadcast",
     "copy",
@@ -287,8 +285,6 @@ def payload() -> Path:
         for binary in BINARY_NAMES:
             if (BINARIES / binary).exists():
                 copy(BINARIES / binary, tree / "usr/bin" / binary)
-        if (BINARIES / PRELOAD_NAME).exists():
-            copy(BINARIES / PRELOAD_NAME, tree / "usr/lib" / PRELOAD_NAME)
         if SAMPLES.exists():
             shutil.copytree(SAMPLES, tree / "samples/c")
         for script in SAMPLE_SCRIPTS:

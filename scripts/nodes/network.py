@@ -20,8 +20,6 @@ from .polling import wait_until
 INTERFACE = "ul{}"
 # Each device's nodes are a network of their own.
 NETWORK = "10.117.{}.0/24"
-# A node's address for programs that `uldma run` has started, by its number.
-SOCKETS = "127.117.108.{}"
 # One that is much slower than any interface.
 PROGRAM_TIMEOUT = 120.0
 CAPTURE_TIMEOUT = 30.0
@@ -49,14 +47,12 @@ class Interface:
     """A network interface of a node, and the IPv4 address that it gets or has.
 
     If it is in a network namespace of its own, its commands run there: in that of this process.
-    Programs that use its address may have to be started by a runner.
     """
 
     end: Endpoint
     name: str
     address: str
     holder: int | None = None
-    runner: str = ""
 
     @staticmethod
     def of(end: Endpoint) -> "Interface":
@@ -78,10 +74,6 @@ class Interface:
     def attribute(self, name: str) -> str:
         """A file of the interface in sysfs."""
         return self.check(f"cat /sys/class/net/{{name}}/{name}").strip()
-
-    def program(self, command: str) -> str:
-        """The command line of a program that uses the address."""
-        return f"{self.runner} {command}" if self.runner else command
 
     def check(self, command: str, timeout: float = PROGRAM_TIMEOUT) -> str:
         """Run a command with {name} and {address}, which must succeed; its output."""
@@ -231,8 +223,7 @@ class Server:
 @contextmanager
 def netserver(there: Interface) -> Iterator[str]:
     """A server of netperf; the command that makes round trips of one byte, to add options to."""
-    server = there.program(f"netserver -D -L {{address}} -p {NETPERF_PORT}")
-    with Server.start(there, f"exec {server}", NETPERF_PORT):
+    with Server.start(there, f"exec netserver -D -L {{address}} -p {NETPERF_PORT}", NETPERF_PORT):
         yield f"netperf -P 0 -H {there.address} -p {NETPERF_PORT} -t TCP_RR"
 
 
@@ -253,7 +244,7 @@ def busy_polling(nodes: Sequence[Node], microseconds: int) -> Iterator[None]:
 
 def iperf(here: Interface, there: Interface, options: str) -> dict[str, Any]:
     """Run iperf3 against a server that is there; its report."""
-    result = here.run(here.program(f"iperf3 -J -c {there.address} {options}"))
+    result = here.run(f"iperf3 -J -c {there.address} {options}")
     try:
         report: dict[str, Any] = json.loads(result.stdout)
     except ValueError as error:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """The part of nodes bench about the network interface: by adapter and ivshmem, beside its rivals.
 
-All are measured between the same nodes, by the same programs: virtio-net, IP through a connection
-by `uldma net --tun` and by pppd, and sockets that `uldma run` carries over connections.
+All are measured between the same nodes, by the same programs: virtio-net, and IP through a
+connection by `uldma net --tun` and by pppd.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -38,13 +38,6 @@ TICK_MS = 10
 BUSY_POLL = 50_000
 # Ways whose interfaces programs can poll.
 POLLED = ("adapter", "ivshmem", "virtio")
-# Round trips of two runs, whose system calls are counted: the difference of both leaves those of
-# starting and ending the programs out.
-FEW, MANY = 100, 1_100
-SYSTEM_CALLS = "/sys/kernel/tracing/events/raw_syscalls/sys_enter"
-# By the name of the way, the options of `uldma run`: by the adapter, and by ivshmem.
-RUNS = {"run": "", "run_matched": "--matched", "run_ring": "--ring"}
-IVSHMEM_RUNS = {"run_ivshmem": "", "run_ring_ivshmem": "--ring"}
 LATENCIES = {"p50": "P50_LATENCY", "p99": "P99_LATENCY", "mean": "MEAN_LATENCY"}
 
 
@@ -120,8 +113,7 @@ def _accesses(way: Way) -> int | None:
 
 def stream(way: Way, options: str = "") -> tuple[float, float, Counts]:
     """MB/s that arrive by TCP, the MiB in all, and what that took."""
-    server = way.there.program("iperf3 -s -1 -B {address}")
-    with Server.start(way.there, f"exec {server}", IPERF_PORT):
+    with Server.start(way.there, "exec iperf3 -s -1 -B {address}", IPERF_PORT):
         before = Counts.read(way)
         end = iperf(way.here, way.there, f"-t {SECONDS} {options}")["end"]["sum_received"]
         done = Counts.read(way).since(before)
@@ -160,8 +152,7 @@ def round_trips(way: Way, suffix: str = "") -> Iterator[Figure]:
     with network.netserver(way.there) as netperf:
         before = Counts.read(way)
         wanted = ",".join((*LATENCIES.values(), "TRANSACTION_RATE", "ELAPSED_TIME"))
-        command = f"{netperf} -l {SECONDS} -- -r 1,1 -k {wanted}"
-        said = way.here.check(way.here.program(command))
+        said = way.here.check(f"{netperf} -l {SECONDS} -- -r 1,1 -k {wanted}")
         done = Counts.read(way).since(before)
     found = {key: float(value) for key, value in re.findall(r"(\w+)=([0-9.]+)", said)}
     for quantile, key in LATENCIES.items():
@@ -179,28 +170,6 @@ def round_trips_of_pollers(way: Way) -> Iterator[Figure]:
             yield from round_trips(way, ".busy_poll")
 
 
-def system_calls_of(way: Way, count: int) -> int:
-    """System calls of both nodes while a program makes so many round trips, with all around."""
-    nodes = (way.here.end.node, way.there.end.node)
-    with network.netserver(way.there) as netperf:
-        for node in nodes:
-            node.check(f"echo hist:keys=common_cpu >{SYSTEM_CALLS}/trigger")
-        try:
-            way.here.check(way.here.program(f"{netperf} -l -{count} -- -r 1,1"))
-            listings = [node.check(f"cat {SYSTEM_CALLS}/hist") for node in nodes]
-        finally:
-            for node in nodes:
-                node.check(f"echo '!hist:keys=common_cpu' >{SYSTEM_CALLS}/trigger")
-    return sum(int(hits) for hits in re.findall(r"Hits: (\d+)", "".join(listings)))
-
-
-def system_calls(way: Way) -> Iterator[Figure]:
-    """System calls of both nodes by round trip, where two programs that wait make four."""
-    few, many = (system_calls_of(way, count) for count in (FEW, MANY))
-    by_trip = (many - few) / (MANY - FEW)
-    yield way.figure("syscalls_per_round_trip", by_trip, "count")
-
-
 def datagrams(way: Way) -> Iterator[Figure]:
     """UDP: packets per second that arrive of those that are sent without a limit."""
     for size in DATAGRAMS:
@@ -212,34 +181,12 @@ def datagrams(way: Way) -> Iterator[Figure]:
         yield way.figure(f"udp.{size}", arrived / end["seconds"], "1/s")
 
 
-Part = Callable[[Way], Iterator[Figure]]
-# What is measured of each way that carries IP.
-OF_INTERFACES: tuple[Part, ...] = (
-    *(streams, streams_by_mtu),
-    *(round_trips, round_trips_of_pollers),
-    datagrams,
-)
-
-
-def measure_way(way: Way, parts: Sequence[Part] = OF_INTERFACES) -> list[Figure]:
+def measure_way(way: Way) -> list[Figure]:
     """Everything over one way."""
     say(f"measuring the network by {way.name} ...")
     network.wait_reachable((way.here, way.there))
+    parts = (streams, streams_by_mtu, round_trips, round_trips_of_pollers, datagrams)
     return [figure for part in parts for figure in part(way)]
-
-
-def measure_run(pair: Cluster, name: str, options: str) -> list[Figure]:
-    """The same programs by `uldma run`, whose sockets it carries over connections."""
-    say(f"measuring the network by {name} ...")
-    ends = [
-        Interface(
-            *(end, "lo", network.SOCKETS.format(end.number)),
-            runner=end.command(f"run {options} --"),
-        )
-        for end in endpoints.of(pair)
-    ]
-    way = Way(pair, name, *ends)
-    return [figure for part in (streams, round_trips, system_calls) for figure in part(way)]
 
 
 @contextmanager
@@ -299,20 +246,16 @@ def measure(config: Config) -> list[Figure]:
     figures: list[Figure] = []
     config = replace(config, programs=True)
     with Cluster("bench-network", config) as pair:
-        figures += measure_way(own_interfaces(pair, "adapter"), (*OF_INTERFACES, system_calls))
+        figures += measure_way(own_interfaces(pair, "adapter"))
         ends = endpoints.of(pair)
         a, b = (Interface(end, "eth0", network.address_of(end, VIRTIO_NETWORK)) for end in ends)
-        figures += measure_way(Way(pair, "virtio", a, b), (*OF_INTERFACES, system_calls))
-        for name, options in RUNS.items():
-            figures += measure_run(pair, name, options)
+        figures += measure_way(Way(pair, "virtio", a, b))
         for rival in (tun, ppp):
             with rival(pair, ends) as way:
                 figures += measure_way(way)
         pair.check_logs()
     with Cluster("bench-network", replace(config, backends=(Backend.IVSHMEM,))) as pair:
         figures += measure_way(own_interfaces(pair, "ivshmem"))
-        for name, options in IVSHMEM_RUNS.items():
-            figures += measure_run(pair, name, options)
         pair.check_logs()
     figures = relate(figures)
     results.write("network", figures)

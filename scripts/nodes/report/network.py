@@ -19,11 +19,6 @@ WAYS = {
     "virtio": "virtio-net",
     "tun": "TUN and a connection",
     "ppp": "PPP and a connection",
-    "run": "uldma run",
-    "run_matched": "uldma run --matched",
-    "run_ring": "uldma run --ring",
-    "run_ivshmem": "uldma run by ivshmem",
-    "run_ring_ivshmem": "uldma run --ring by ivshmem",
 }
 RIVAL = "virtio"
 NAME = re.compile(r"network\.(\w+)\.(.+)")
@@ -66,7 +61,7 @@ def tables(values: Values) -> list[str | None]:
     quantiles = ("p50", "p99", "mean")
     counted = (
         *("cpu_us_per_mib", "irqs_per_mib", "accesses_per_mib"),
-        *("irqs_per_round_trip", "accesses_per_round_trip", "syscalls_per_round_trip"),
+        *("irqs_per_round_trip", "accesses_per_round_trip"),
     )
     return [
         table(
@@ -100,10 +95,10 @@ def tables(values: Values) -> list[str | None]:
             by_way(values, ["udp.64", "udp.1400"]),
         ),
         table(
-            "Costs of both nodes: processor time, interrupts, accesses to the device, system calls",
+            "Costs of both nodes: processor time, interrupts, and accesses to the device",
             [
                 *("interface", "us by MiB", "irqs by MiB", "accesses by MiB"),
-                *("irqs by round trip", "accesses by round trip", "system calls by round trip"),
+                *("irqs by round trip", "accesses by round trip"),
             ],
             by_way(values, counted),
         ),

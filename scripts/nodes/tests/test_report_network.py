@@ -28,8 +28,8 @@ class NetworkTest(unittest.TestCase):
         "network.adapter.irqs_per_round_trip.busy_poll": 0.25,
         "network.virtio.rtt.p50.busy_poll": 200_000.0,
         "network.virtio.irqs_per_round_trip.busy_poll": 2.0,
-        "network.run_matched.stream": 70.0,
-        "network.run_matched.syscalls_per_round_trip": 12.5,
+        "network.tun.stream": 70.0,
+        "network.tun.irqs_per_round_trip": 12.5,
     }
 
     def test_rivals(self) -> None:
@@ -50,7 +50,7 @@ class NetworkTest(unittest.TestCase):
         [polled] = text.split("net.core.busy_read")[1:]
         self.assertIn("0.25", polled)
         [costs] = [line for line in text.splitlines() if "12.5" in line]
-        self.assertIn("uldma run --matched", costs)
+        self.assertIn("TUN and a connection", costs)
         self.assertNotIn("PPP", text)
         self.assertNotIn("Datagrams", text)
 

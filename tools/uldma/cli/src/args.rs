@@ -14,7 +14,7 @@ mod parse;
 
 use parse::{at_least_one, buffer, exchange_from, seconds, size};
 
-pub(crate) use network::{Net, Run};
+pub(crate) use network::Net;
 pub(crate) use parse::ExchangeFrom;
 
 const EXIT_CODES: &str = "\
@@ -97,8 +97,6 @@ pub(crate) enum Command {
     Connect(Connect),
     /// Show the network interfaces of the devices, or carry packets through a connection
     Net(Net),
-    /// Run a program, whose sockets to other nodes go over uldma
-    Run(Run),
 }
 
 /// The node that a command addresses.

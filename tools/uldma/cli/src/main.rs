@@ -26,7 +26,6 @@ mod ping;
 mod progress;
 mod register;
 mod ring;
-mod run;
 mod schema;
 mod stat;
 mod transfer;
@@ -65,10 +64,6 @@ fn main() -> ExitCode {
         Command::Listen(command) => listen::run(common, command),
         Command::Connect(command) => connect::run(common, command),
         Command::Net(command) => net::run(common, command),
-        Command::Run(command) => match run::run(common, command) {
-            Ok(code) => return ExitCode::from(code),
-            Err(failure) => Err(failure),
-        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -73,7 +73,6 @@ fn every_verb_has_help() {
         "listen",
         "connect",
         "net",
-        "run",
         "calibrate",
     ] {
         golden(&format!("{verb}.txt"), &[verb, "--help"]);
@@ -82,7 +81,7 @@ fn every_verb_has_help() {
 
 #[test]
 fn without_a_device_everybody_says_so() {
-    let verbs: [&[&str]; 22] = [
+    let verbs: [&[&str]; 21] = [
         &["info"],
         &["stat"],
         &["lmm"],
@@ -103,7 +102,6 @@ fn without_a_device_everybody_says_so() {
         &["net"],
         &["net", "--tun", "--listen", "7"],
         &["net", "--tun", "name", "--connect", "1", "7"],
-        &["run", "true"],
         &["calibrate"],
     ];
     for verb in verbs {

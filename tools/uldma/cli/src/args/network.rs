@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The verbs that carry what programs send by networks: `net` and `run`.
-
-use std::ffi::OsString;
-use std::net::Ipv4Addr;
-use std::path::PathBuf;
-use std::time::Duration;
+//! The verb that shows network interfaces, or carries their packets.
 
 use clap::{ArgGroup, Args};
 
@@ -52,63 +47,6 @@ impl Net {
             buffers: self.buffers.into(),
             bytes: self.buffer,
             ..Default::default()
-        }
-    }
-}
-
-const RUN_HELP: &str = "\
-The program is any that uses TCP. Node N is the address 127.117.108.N for it, and what --peer names. Where it
-listens at all addresses, programs that are run so on other nodes reach it, beside others by TCP. It has to be
-linked dynamically; one that is not can listen by --serve. Ends with the program, and its exit code, when the last
-connections have ended, or --timeout is over. --json reports on standard error. Documentation/uldma/sockets.rst
-has the limits.";
-
-#[derive(Debug, Args)]
-#[command(after_help = RUN_HELP)]
-pub(crate) struct Run {
-    /// Another address of a node; can be repeated
-    #[arg(long = "peer", value_name = "ADDRESS=NODE", value_parser = crate::run::nodes::parse)]
-    pub(crate) peers: Vec<(Ipv4Addr, u32)>,
-    /// Let peers reach this TCP port, whichever program listens; can be repeated
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) serve: Vec<u16>,
-    /// Connections that there can be at once
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) connections: u16,
-    /// Have the devices move the data, without system calls, if the other side asks for this, too, and
-    /// both can
-    #[arg(long)]
-    pub(crate) matched: bool,
-    /// Have the programs copy the data through rings in the window, without system calls, if the other
-    /// side asks for this, too, with the same buffers; with --matched, where the devices cannot
-    #[arg(long)]
-    pub(crate) ring: bool,
-    /// Bytes of each buffer (K, M, G: times 1024)
-    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = buffer)]
-    pub(crate) buffer: usize,
-    /// Buffers of each connection in each direction
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) buffers: u8,
-    /// The program
-    #[arg(value_name = "PROGRAM")]
-    pub(crate) program: PathBuf,
-    /// Its arguments
-    #[arg(
-        value_name = "ARGUMENT",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) arguments: Vec<OsString>,
-}
-
-impl Run {
-    /// Returns the options of a stream, which is made within `timeout`.
-    pub(crate) fn stream(&self, timeout: Duration) -> uldma::StreamOptions {
-        uldma::StreamOptions {
-            buffers: self.buffers.into(),
-            bytes: self.buffer,
-            matched: self.matched,
-            ring: self.ring.then_some(timeout),
         }
     }
 }
