@@ -4,9 +4,10 @@
 from .. import endpoints, network
 from ..cluster import Cluster
 from ..kernel import DEBUG
-from ..network import IPERF_PORT, Interface, Server, capture, iperf, ping
+from ..network import IPERF_PORT, PING, Interface, Server, capture, iperf, ping
+from ..polling import wait_until
 from ..topologies import IVSHMEM, USUAL
-from .registry import case_of, expect
+from .registry import Skip, case_of, expect
 
 SSH_PORT = 2222
 HTTP_PORT = 8080
@@ -149,3 +150,23 @@ def capturing(pair: Cluster) -> None:
     finally:
         for job in jobs:
             job.end()
+
+
+@case_of(USUAL, IVSHMEM)
+def kept_apart(pair: Cluster) -> None:
+    """Only programs in the network namespace of an interface use it, and it returns from there."""
+    if DEBUG:
+        raise Skip("the debug kernel has no network namespaces")
+    [(outside, there), _] = both_ways(pair)
+    command = f"{PING} -n -c 1 -W 1 {there.address}"
+    outside.check(command)
+    with network.apart(outside.end, there.end) as inside:
+        network.up_all((inside, there))
+        inside.check(command)
+        with Server.start(inside, "exec iperf3 -s -1 -B {address}", IPERF_PORT):
+            iperf(there, inside, f"-n {STREAM}{WINDOW}")
+        expect(not outside.exists(), f"{outside} is still there")
+        found = outside.run(command)
+        expect(found.rc != 0, f"a program outside of the namespace reaches {there}: {found}")
+    wait_until(outside.exists, network.PROGRAM_TIMEOUT, f"{outside} again")
+    network.up_all((outside, there))
