@@ -23,10 +23,11 @@
 //! 14. `Contexts::state`
 //! 15. `VirtualContext::past`
 //! 16. `Engine::state`
-//! 17. `Queue::state`
-//! 18. `Endpoints::state`
-//! 19. `Events::state`
-//! 20. the locks of `Tpt` and of the hardware
+//! 17. `Queues::marks`
+//! 18. `Queue::state`
+//! 19. `Endpoints::state`
+//! 20. `Events::state`
+//! 21. the locks of `Tpt` and of the hardware
 //!
 //! Exceptions:
 //!
@@ -356,10 +357,15 @@ impl Shared {
         if !hw.is_enabled().unwrap_or(true) {
             hw.health().was_reset(hw.dev());
         }
-        let queues_wait = || self.queues.as_ref().is_some_and(|it| it.is_busy());
-        if hw.health().is_sick() && !queues_wait() && hw.has_caught_up().unwrap_or(false) {
+        if hw.health().is_sick() && self.is_well(hw).unwrap_or(false) {
             hw.health().recovered(hw.dev());
         }
+    }
+
+    /// Returns true if the device has ended what the driver waits for.
+    fn is_well(&self, hw: Hw<'_>) -> Result<bool> {
+        let queues = self.queues.as_ref();
+        Ok(hw.has_caught_up()? && queues.map_or(Ok(true), |queues| queues.is_well(hw))?)
     }
 
     /// Handles an interrupt of the event vector.

@@ -40,6 +40,7 @@ pub(crate) mod lists;
 pub(crate) mod loopback;
 mod registers;
 pub(crate) mod table;
+pub(crate) mod wait;
 
 use health::Health;
 use layout::{
@@ -230,6 +231,12 @@ pub(crate) trait Hardware: Send + Sync {
     /// Returns true if the device has completed all requests that were made by registers.
     fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
         Ok(true)
+    }
+
+    /// Returns a number that changes when the device has moved bytes, for any context of this node, or
+    /// has read descriptors of the kernel's queues.
+    fn progress(&self, dev: &Device<Bound>) -> Result<u64> {
+        Ok(0)
     }
 
     /// Returns the window with all sections.
@@ -503,6 +510,7 @@ impl<'a> Hw<'a> {
     operations! {
         fn is_enabled() -> Result<bool>;
         fn has_caught_up() -> Result<bool>;
+        fn progress() -> Result<u64>;
         fn link(peer: u32) -> Result<LinkState>;
         fn ring(peer: u32, bits: u32) -> Result;
         fn ring_network(peer: u32, doorbell: u32) -> Result;

@@ -55,7 +55,7 @@ EXCHANGE = (
 )
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),
-    "nodes:(stalled|faults)",
+    "nodes:(stalled|faults|busy)",
 )
 EXPORTS = (*_programs("export", "segment", "peer"), "nodes:alone")
 LINK = ("nodes:link", "nodes:loss", "nodes:hostile", "nodes:soak")
@@ -86,7 +86,8 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"\.kunitconfig": (),
     r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|params\.rs|device/limits\.rs)": BROAD,
     r"(dma|hw|kernel_ext|mem|user|user_abi)\.rs": BROAD,
-    r"hw/((layout|adapter)(/.*)?|registers|geometry|health|le)\.rs": BROAD,
+    r"hw/(layout(/.*)?|registers|geometry|le)\.rs": BROAD,
+    r"hw/(health|wait|adapter(/.*)?)\.rs": ("nodes:(stalled|faults|busy)", *BROAD),
     r"kernel_ext/(plain|ratelimit)\.rs": BROAD,
     r"device(/(ask|binding|progress))?\.rs|driver(/adapter)?\.rs": (*LIFE, *BROAD),
     r"kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),

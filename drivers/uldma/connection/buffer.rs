@@ -54,9 +54,8 @@ enum Reach {
 /// Validity of a region for the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RegionState {
-    Valid,
-    /// The invalidation was requested.
-    Requested,
+    /// The device may access it, even if it was retracted.
+    Reachable,
     Invalidated,
     /// The invalidation failed.
     Failed,
@@ -150,11 +149,10 @@ impl Buffer {
 
     /// Retracts the region, so that no new command can use it. Returns the region, which has to be
     /// invalidated before the program may reuse the memory.
-    pub(super) fn retract(&mut self, tpt: &Tpt) -> Result<u32> {
-        match &mut self.reach {
-            Reach::Engine(slot, region_state) => {
+    pub(super) fn retract(&self, tpt: &Tpt) -> Result<u32> {
+        match &self.reach {
+            Reach::Engine(slot, _) => {
                 tpt.retract_region(*slot);
-                *region_state = RegionState::Requested;
                 Ok(slot.index)
             }
             Reach::Cpu(..) => Err(EINVAL),
@@ -189,10 +187,9 @@ impl Buffer {
                 let is_out_of_reach = match region_state {
                     RegionState::Invalidated => true,
                     RegionState::Failed => false,
-                    RegionState::Valid | RegionState::Requested => {
+                    RegionState::Reachable => {
                         ctx.tpt.retract_region(slot);
-                        let requested = region_state == RegionState::Requested;
-                        ctx.invalidate(slot.index, requested).is_ok()
+                        ctx.invalidate(slot.index).is_ok()
                     }
                 };
                 if is_out_of_reach {
@@ -239,7 +236,7 @@ fn engine(
         export: export.then_some(access),
     };
     let slot = ctx.tpt.add_region(guard.dev(), place, &setup)?;
-    Ok(Reach::Engine(slot, RegionState::Valid))
+    Ok(Reach::Engine(slot, RegionState::Reachable))
 }
 
 fn cpu(

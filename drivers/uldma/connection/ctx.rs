@@ -5,12 +5,7 @@
 use kernel::{
     prelude::*,
     sync::Arc,
-    time::{
-        delay::fsleep,
-        Delta,
-        Instant,
-        Monotonic, //
-    }, //
+    time::Delta, //
 };
 
 use super::{
@@ -35,9 +30,6 @@ use crate::{
     mem::tpt::Tpt,
     params, //
 };
-
-/// Maximum time to wait for room in the queue.
-const TIMEOUT: Delta = Delta::from_secs(2);
 
 /// The parts of a device that its connections use.
 pub(crate) struct ConnCtx<'a> {
@@ -80,31 +72,15 @@ impl ConnCtx<'_> {
         doorbell.max(self.completion_cost())
     }
 
-    /// Invalidates `region`, and waits for that. If an invalidation was `requested` before, waits
-    /// for that, too.
+    /// Invalidates `region`, which was retracted, and waits for that; bounded.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` without a queue, `ETIMEDOUT` if the device does not answer, `ENODEV` if it is
-    /// unbound.
-    pub(super) fn invalidate(&self, region: u32, asked: bool) -> Result {
+    /// `EOPNOTSUPP` without a queue, `ETIMEDOUT` if the device does not answer, `EIO` if it was
+    /// reset, `ENODEV` if it is unbound.
+    pub(super) fn invalidate(&self, region: u32) -> Result {
         let queues = self.queues.ok_or_else(eopnotsupp)?;
-        let since: Instant<Monotonic> = Instant::now();
-        loop {
-            let result = {
-                let guard = self.gate.try_enter()?;
-                queues.invalidate(Hw::new(guard.dev(), self.hw), region, asked)
-            };
-            // Reaping completions makes room in the queue.
-            self.worker.kick();
-            match result {
-                Err(EBUSY) if since.elapsed() < TIMEOUT => fsleep(wakeup::cost()),
-                Err(EBUSY) => {
-                    let guard = self.gate.try_enter()?;
-                    return Err(self.hw.health().timed_out(guard.dev()));
-                }
-                result => return result,
-            }
-        }
+        let guard = self.gate.try_enter()?;
+        queues.invalidate(Hw::new(guard.dev(), self.hw), region)
     }
 }

@@ -8,10 +8,14 @@ use kernel::{
         Bound,
         Device, //
     },
+    new_mutex,
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Mutex, //
     },
     time::Delta, //
 };
@@ -73,6 +77,24 @@ impl Invalidator for Queues {
     }
 }
 
+/// The tickets up to which a sick device has to read copies and to end invalidations before it is
+/// well: this is what callers wait for. Later commands do not count, so load keeps no device sick.
+struct Marks(Option<(u64, u64)>);
+
+impl Marks {
+    /// Compares with the last tickets of both queues that are submitted, and of which the device has
+    /// `done` what callers wait for. What is submitted the first time has to be done. Returns true
+    /// once it is, and begins anew.
+    fn are_reached(&mut self, submitted: (u64, u64), done: (u64, u64)) -> bool {
+        let (copies, invalidations) = *self.0.get_or_insert(submitted);
+        let reached = done.0 >= copies && done.1 >= invalidations;
+        if reached {
+            self.0 = None;
+        }
+        reached
+    }
+}
+
 /// The two queues of a device.
 #[pin_data]
 pub(crate) struct Queues {
@@ -80,6 +102,8 @@ pub(crate) struct Queues {
     copies: Queue<Waiter>,
     #[pin]
     invalidations: Queue<Waiter>,
+    #[pin]
+    marks: Mutex<Marks>,
     /// Changes with each interrupt of the device for a completion.
     #[pin]
     interrupts: Changes,
@@ -95,6 +119,7 @@ impl Queues {
         Ok(pin_init!(Self {
             copies <- copies,
             invalidations <- invalidations,
+            marks <- new_mutex!(Marks(None), "uldma::Queues::marks"),
             interrupts <- Changes::new(),
             completion_cost: Atomic::new(0),
         }))
@@ -151,34 +176,32 @@ impl Queues {
     ///
     /// Those of [`Queue::submit`].
     pub(super) fn invalidate_async(&self, hw: Hw<'_>, invalidation: Invalidation) -> Result {
-        // The device may still poll a queue in which a command has just completed.
-        let queue = if self.copies.is_busy() {
-            &self.invalidations
-        } else {
-            &self.copies
-        };
         let command = invalidation.command();
-        queue.submit(hw, &command, Waiter::Invalidation(invalidation))
+        self.invalidations
+            .submit(hw, &command, Waiter::Invalidation(invalidation))
     }
 
-    /// Invalidates `region`, which was retracted, and waits for that; bounded. If an invalidation was
-    /// `requested` before, it has completed then, too.
+    /// Invalidates `region`, which was retracted, and waits for that, but not for copies; bounded.
     ///
     /// Descriptors name regions of this node by number, and the device may read a copy after the
     /// invalidation. So this waits first until it has read all copies that were submitted: the
-    /// invalidation ends those that passed the check, and no later one names the region.
+    /// invalidation ends those that passed the check, and no later one names the region. An
+    /// invalidation that was submitted before names it, too, and has ended then.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue of copies is full, `ENODEV`
-    /// if the device is unbound.
-    pub(super) fn invalidate(&self, hw: Hw<'_>, region: u32, asked: bool) -> Result {
-        if asked {
-            self.copies.invalidate(hw, region)?;
-        } else {
-            self.copies.wait_until_read(hw)?;
-        }
+    /// `ETIMEDOUT` if the device does not answer, `EIO` if it was reset and has lost its queues.
+    pub(super) fn invalidate(&self, hw: Hw<'_>, region: u32) -> Result {
+        self.copies.wait_until_read(hw)?;
+        self.invalidations.wait_until_ended(hw)?;
         self.invalidate_region(hw, region)
+    }
+
+    /// Returns true if a sick device is well again as far as the queues show it.
+    pub(crate) fn is_well(&self, hw: Hw<'_>) -> Result<bool> {
+        let submitted = (self.copies.submitted(), self.invalidations.submitted());
+        let done = (self.copies.last_read(hw)?, self.invalidations.completed());
+        Ok(self.marks.lock().are_reached(submitted, done))
     }
 
     /// Returns true if completions have not been reaped.
@@ -209,5 +232,31 @@ impl Queues {
             any |= queue.reap(|waiter, outcome| waiter.ended(ctx, outcome));
         }
         any
+    }
+}
+
+#[kunit_tests(uldma_connection_queues)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_gets_well_under_load() {
+        let mut marks = Marks(None);
+        assert!(!marks.are_reached((90, 40), (50, 30)));
+        // More is submitted than done, and the queues are never empty.
+        assert!(!marks.are_reached((120, 60), (89, 45)));
+        assert!(marks.are_reached((150, 80), (110, 50)));
+        // The next time, all that is submitted until then counts.
+        assert!(!marks.are_reached((200, 90), (190, 80)));
+    }
+
+    #[test]
+    fn a_device_that_does_other_work_stays_sick() {
+        let mut marks = Marks(None);
+        for work in 0..100 {
+            assert!(!marks.are_reached((90 + work, 40), (90 + work, 39)));
+            assert!(!marks.are_reached((90 + work, 40), (89, 40 + work)));
+        }
+        assert!(marks.are_reached((200, 60), (90, 40)));
     }
 }

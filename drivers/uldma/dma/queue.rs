@@ -13,14 +13,7 @@ use kernel::{
     dma::DmaAddress,
     new_mutex,
     prelude::*,
-    processor::cpu_relax,
-    sync::Mutex,
-    time::{
-        delay::fsleep,
-        Delta,
-        Instant,
-        Monotonic, //
-    }, //
+    sync::Mutex, //
 };
 
 use crate::{
@@ -34,6 +27,7 @@ use crate::{
             PeerLink,
             OP_INVALIDATE, //
         },
+        wait,
         Command,
         ContextSetup,
         Hw,
@@ -44,7 +38,6 @@ use crate::{
             self,
             SharedPage, //
         },
-        wakeup,
         window, //
     },
     uapi::{
@@ -61,9 +54,6 @@ mod measure;
 
 /// Number of descriptors in the page; the same as `ULDMA_STATUS_RECORDS`.
 const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
-
-/// Timeout of an invalidation, which completes after all earlier commands.
-const TIMEOUT: Delta = Delta::from_secs(2);
 
 /// The outcome of a command without a completion record.
 const ABORTED: Outcome = Outcome {
@@ -378,57 +368,57 @@ impl<T: Unpin> Queue<T> {
     /// `ETIMEDOUT` if the device does not answer, `EBUSY` if the queue is full, `ENODEV` if it was
     /// torn down, `EIO` if the command fails or the device was reset and has lost the queue.
     pub(crate) fn invalidate(&self, hw: Hw<'_>, region: u32) -> Result {
-        let health = hw.health();
-        health.check()?;
+        hw.health().check()?;
         let command = Command::Invalidate { region };
         let ticket = self.submit_for(hw, &command, Waiter::Sync)?;
-        let since: Instant<Monotonic> = Instant::now();
-        let outcome = loop {
-            if let Some(outcome) = self.answer(ticket) {
-                break Ok(outcome);
-            }
-            match since.elapsed() {
-                // Another waiter has timed out.
-                _ if health.is_sick() => break Err(ETIMEDOUT),
-                elapsed if elapsed > TIMEOUT => break Err(not_answered(hw)),
-                elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
-                _ => cpu_relax(),
-            }
-        };
+        let outcome = self.wait(hw, || Ok(self.answer(ticket)));
         if outcome.is_err() {
             self.cancel_wait(ticket);
         }
         outcome?.check()
     }
 
-    /// Waits until the device has read all commands that were submitted before; bounded, and without
-    /// waiting while the device is sick. It normally reads them at once, however long they take.
+    /// Waits until the device has read all commands that were submitted before; bounded. It
+    /// normally reads them at once, however long they take.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` if the device does not answer, `EIO` if it was reset and has lost the queue.
     pub(crate) fn wait_until_read(&self, hw: Hw<'_>) -> Result {
-        let submitted = {
-            let mut state = self.state.lock();
-            self.collect(&mut state);
-            if state.seen == state.submitted {
-                return Ok(());
-            }
-            state.submitted
-        };
-        let since: Instant<Monotonic> = Instant::now();
-        while hw.last_ticket(self.context)? < submitted {
-            hw.health().check()?;
-            if hw.health().is_reset() {
-                return Err(EIO);
-            }
-            match since.elapsed() {
-                elapsed if elapsed > TIMEOUT => return Err(not_answered(hw)),
-                elapsed if elapsed > wakeup::cost() => fsleep(wakeup::cost()),
-                _ => cpu_relax(),
-            }
-        }
-        Ok(())
+        let submitted = self.submitted();
+        self.wait(hw, || {
+            let is_read = self.completed() >= submitted || self.last_read(hw)? >= submitted;
+            Ok(is_read.then_some(()))
+        })
+    }
+
+    /// Waits until all commands that were submitted before have completed; bounded.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Queue::wait_until_read`].
+    pub(crate) fn wait_until_ended(&self, hw: Hw<'_>) -> Result {
+        let submitted = self.submitted();
+        self.wait(hw, || Ok((self.completed() >= submitted).then_some(())))
+    }
+
+    /// Returns the ticket of the command that was submitted last.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.state.lock().submitted
+    }
+
+    /// Returns the ticket of the command that the device has read last.
+    pub(crate) fn last_read(&self, hw: Hw<'_>) -> Result<u64> {
+        hw.last_ticket(self.context)
+    }
+
+    /// Returns the ticket of the command that has completed last.
+    pub(crate) fn completed(&self) -> u64 {
+        self.page.completed()
+    }
+
+    fn wait<R>(&self, hw: Hw<'_>, ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
+        wait::until(hw, || self.completed(), ready)
     }
 
     /// Takes the outcome for the caller that polls for `ticket`, if there is one.
@@ -449,16 +439,6 @@ impl<T: Unpin> Queue<T> {
         if let Some(slot) = self.state.lock().slot(ticket) {
             slot.waiter = Waiter::None;
         }
-    }
-}
-
-/// Returns the error of a device that did not complete a command in time.
-fn not_answered(hw: Hw<'_>) -> Error {
-    if hw.is_enabled().unwrap_or(true) {
-        hw.health().timed_out(hw.dev())
-    } else {
-        hw.health().was_reset(hw.dev());
-        EIO
     }
 }
 

@@ -346,6 +346,20 @@ impl Hardware for Adapter {
         Ok(true)
     }
 
+    fn progress(&self, dev: &Device<Bound>) -> Result<u64> {
+        let bar = self.registers.access(dev)?;
+        let mut progress = 0u64;
+        for context in 0..self.contexts {
+            let block = self.block(context)?;
+            progress = progress.wrapping_add(bar.try_read(ctx::BYTES.of(block))?);
+            // Programs get tickets from a device whose engine does nothing.
+            if context >= self.geometry.contexts {
+                progress = progress.wrapping_add(bar.try_read(ctx::TICKET.of(block))?);
+            }
+        }
+        Ok(progress)
+    }
+
     fn window<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a Window> {
         self.window.access(dev)
     }

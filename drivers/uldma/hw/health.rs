@@ -4,8 +4,9 @@
 //!
 //! The device has to confirm the end of an object, by registers or by queues, and a process can
 //! have thousands of objects. So the first timeout makes the device *sick*, and all other waits
-//! fail at once, those under way and those to come. The device is well again when it has caught up
-//! with all requests, or was reset and enabled.
+//! fail at once, those under way and those to come. How much a device has to do is no reason for a
+//! timeout, see [`wait`](super::wait). The device is well again when it has ended what the driver
+//! waits for of what was requested until then, or was reset and enabled; other work may go on.
 //!
 //! The log has one line when the device becomes sick and one when it is well again. Objects that
 //! the device still holds are counted, not logged.
@@ -26,6 +27,7 @@ use kernel::{
     }, //
 };
 
+use super::wait::Failure;
 use crate::kernel_ext::ratelimit::{
     dev_err_ratelimited,
     dev_info_ratelimited, //
@@ -92,12 +94,16 @@ impl Health {
     }
 
     /// Notes a timeout of the device. Returns `ETIMEDOUT`.
-    pub(crate) fn timed_out(&self, dev: &Device<Bound>) -> Error {
+    pub(super) fn timed_out(&self, dev: &Device<Bound>, failure: Failure) -> Error {
         if self.note_timeout() {
+            let what = match failure {
+                Failure::Silent => "does not answer",
+                Failure::Overdue => "works, but does not end a request",
+            };
             dev_err_ratelimited!(
                 Sick,
                 dev,
-                "adapter does not answer; requests fail at once until it does, and memory stays pinned\n"
+                "adapter {what}; requests fail at once until it does, and memory stays pinned\n"
             );
         }
         ETIMEDOUT
@@ -109,7 +115,7 @@ impl Health {
         !self.sick.xchg(true, Full)
     }
 
-    /// Notes that the device has caught up with all requests, or was reset.
+    /// Notes that the device has ended what the driver waits for, or was reset.
     pub(crate) fn recovered(&self, dev: &Device<Bound>) {
         if self.note_recovery() {
             dev_info_ratelimited!(Well, dev, "adapter answers again\n");

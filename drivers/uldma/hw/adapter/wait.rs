@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waits for the adapter, each with a time-out.
+//! Waits for registers of the adapter, each with a time-out.
 
 use kernel::{
     device::{
@@ -8,8 +8,7 @@ use kernel::{
         Device, //
     },
     io::poll::read_poll_timeout,
-    prelude::*,
-    time::Delta, //
+    prelude::*, //
 };
 
 use super::{
@@ -26,12 +25,15 @@ use crate::{
             ControlBar,
             Registers, //
         },
+        wait::{
+            self,
+            Failure,
+            SILENCE, //
+        },
+        Hw, //
     },
     kernel_ext::wakeup, //
 };
-
-/// Timeout of requests to the device.
-const TIMEOUT: Delta = Delta::from_secs(2);
 
 impl Adapter {
     /// Waits until `register` has none of the bits of `mask`; bounded.
@@ -44,22 +46,11 @@ impl Adapter {
         mut register: impl FnMut() -> Result<u32>,
         mask: u32,
     ) -> Result {
-        let mut read = || match register()? {
-            // Another waiter has timed out.
-            _ if self.health.is_sick() => Err(ETIMEDOUT),
-            GONE => Err(self.health.timed_out(dev)),
-            value => Ok(value),
+        let ready = || match register()? {
+            GONE if !self.health.is_sick() => Err(self.health.timed_out(dev, Failure::Silent)),
+            value => Ok((value & mask == 0).then_some(())),
         };
-        // Most requests are complete already, and reading the time is not free.
-        if read().is_ok_and(|value| value & mask == 0) {
-            return Ok(());
-        }
-        self.health.check()?;
-        let result = read_poll_timeout(read, |value| value & mask == 0, wakeup::cost(), TIMEOUT);
-        match result {
-            Err(ETIMEDOUT) if !self.health.is_sick() => Err(self.health.timed_out(dev)),
-            result => result.map(drop),
-        }
+        wait::until(Hw::new(dev, self), || 0, ready)
     }
 }
 
@@ -69,7 +60,7 @@ pub(super) fn wait_ready(bar: &ControlBar<'_>) -> Result {
         || Ok(bar.read(reg::STATUS)),
         |value| value.contains(DeviceStatus::READY),
         wakeup::cost(),
-        TIMEOUT,
+        SILENCE,
     )?;
     if value.bits() == GONE {
         return Err(ENODEV);
