@@ -6,7 +6,10 @@ use kernel::prelude::*;
 
 use crate::{
     connection,
-    hw::Geometry,
+    hw::{
+        layout,
+        Geometry, //
+    },
     kernel_ext::compat::parameter,
     link::{
         network::Plan,
@@ -83,6 +86,11 @@ pub(super) fn of(geometry: &Geometry) -> Result<(Amounts, Limits)> {
             Resource::Endpoints,
             usize::try_from(geometry.endpoint_capacity)?,
             &module_parameters::user_endpoints,
+        ),
+        (
+            Resource::Transfers,
+            layout::QUEUE_DEPTH,
+            &module_parameters::user_transfers,
         ),
     ] {
         capacity = capacity.with(resource, all);

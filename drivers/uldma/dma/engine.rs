@@ -31,6 +31,7 @@ use crate::{
     uapi,
     user_abi::{
         events::Events,
+        ledger::Share,
         status_page::{
             Outcome,
             StatusPage, //
@@ -68,9 +69,15 @@ impl Transfer {
     }
 }
 
+/// A transfer that has not ended, and its place in the share of its user.
+struct Pending {
+    transfer: Arc<Transfer>,
+    _share: Share,
+}
+
 struct EngineState {
     /// Transfers that have not ended, by ticket modulo the queue's depth.
-    pending: [Option<Arc<Transfer>>; layout::QUEUE_DEPTH],
+    pending: [Option<Pending>; layout::QUEUE_DEPTH],
     /// Last reaped ticket.
     ended: u64,
     /// Last issued ticket.
@@ -108,9 +115,10 @@ impl Engine {
         })
     }
 
-    /// Starts a transfer; `events` are notified of its end.
+    /// Starts a transfer of a number of bytes from a source to a destination. `share` is returned, and
+    /// `events` are notified, when it has ended.
     ///
-    /// The caller must keep both regions registered until this returns.
+    /// The caller must keep both regions registered until this returns, and [`Engine::poll`] before.
     ///
     /// # Errors
     ///
@@ -120,13 +128,10 @@ impl Engine {
     pub(crate) fn start(
         &self,
         hw: Hw<'_>,
-        src: RegionOffset,
-        dst: RegionOffset,
-        length: u64,
+        (src, dst, length): (RegionOffset, RegionOffset, u64),
+        share: Share,
         events: &Arc<Events>,
     ) -> Result<Arc<Transfer>> {
-        // The thread that reaps also notifies, since no other sees this progress.
-        self.poll();
         let mut state = self.state.lock();
         let expected = state.started + 1;
         let place = state.pending.get(slot(expected)).ok_or(EBUSY)?;
@@ -153,7 +158,10 @@ impl Engine {
         }
         state.started = ticket;
         if let Some(place) = state.pending.get_mut(slot(ticket)) {
-            *place = Some(transfer.clone());
+            *place = Some(Pending {
+                transfer: transfer.clone(),
+                _share: share,
+            });
         }
         Ok(transfer)
     }
@@ -176,7 +184,7 @@ impl Engine {
         while state.ended < completed {
             state.ended += 1;
             let place = state.pending.get_mut(slot(state.ended));
-            let Some(transfer) = place.and_then(Option::take) else {
+            let Some(Pending { transfer, .. }) = place.and_then(Option::take) else {
                 continue;
             };
             let record = self.status_page.record(transfer.ticket);
@@ -206,7 +214,7 @@ impl Engine {
         let mut state = self.state.lock();
         self.reap(&mut state);
         for place in &mut state.pending {
-            if let Some(transfer) = place.take() {
+            if let Some(Pending { transfer, .. }) = place.take() {
                 transfer.end(Outcome {
                     bytes: 0,
                     status: uapi::ULDMA_DMA_ABORTED,

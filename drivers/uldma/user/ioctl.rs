@@ -53,7 +53,10 @@ use crate::{
     },
     user_abi::{
         access::Access,
-        ledger::Resource,
+        ledger::{
+            Resource,
+            Share, //
+        },
         status_page::Outcome, //
     }, //
 };
@@ -409,6 +412,8 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_user_max_requests = u32::try_from(limits.of(Resource::Requests))?;
     arg.out_user_endpoints = u32::try_from(used.of(Resource::Endpoints))?;
     arg.out_user_max_endpoints = u32::try_from(limits.of(Resource::Endpoints))?;
+    arg.out_user_transfers = u32::try_from(used.of(Resource::Transfers))?;
+    arg.out_user_max_transfers = u32::try_from(limits.of(Resource::Transfers))?;
     if geometry.backend == Backend::Adapter {
         // The thread that handles the interrupt wakes the program.
         let cost = shared.completion_cost() + wakeup::cost_by_thread();
@@ -454,10 +459,13 @@ fn dma(open_file: &OpenFile, user: &User) -> Result {
     let src = src.place(arg.src_offset, arg.length, read)?;
     let dst = dst.place(arg.dst_offset, arg.length, write)?;
     let shared = &open_file.shared;
+    // Room that the user's own transfers have left counts.
+    shared.engine.poll();
+    let share = Share::new(open_file.space.payer(), Resource::Transfers, 1)?;
     let transfer = {
         let guard = shared.gate.try_enter()?;
         let (engine, hw) = (&shared.engine, Hw::new(guard.dev(), &*shared.hw));
-        engine.start(hw, src, dst, arg.length, &open_file.events)?
+        engine.start(hw, (src, dst, arg.length), share, &open_file.events)?
     };
     arg.out_ticket = transfer.ticket;
     objects.remember(transfer);

@@ -44,10 +44,12 @@ pub(crate) enum Resource {
     Requests,
     /// Entries of the endpoint table, with two pages each.
     Endpoints,
+    /// Transfers that the kernel has started and that have not ended.
+    Transfers,
 }
 
 /// Number of resources.
-const COUNT: usize = 9;
+const COUNT: usize = 10;
 
 /// An amount of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +105,7 @@ impl Limits {
             (Window, 4, 16),
             (Requests, 4, 16),
             (Endpoints, 4, 16),
+            (Transfers, 4, 16),
         ] {
             let all = capacity.of(resource);
             let each = match chosen.of(resource) {

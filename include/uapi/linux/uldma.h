@@ -339,6 +339,9 @@ enum uldma_backend {
  * @out_completion_ns: nanoseconds that a thread loses by sleeping until a transfer
  *	completes, in place of polling for that; zero without an engine. The driver
  *	measures it, unless the parameter wakeup_us sets it
+ * @out_user_transfers: transfers through the kernel (ULDMA_IOC_DMA) that the user has
+ *	started and that have not ended
+ * @out_user_max_transfers: of these, how many the user can have
  *
  * The user of an open file is the one as whom the process ran that first opened
  * the device in this address space. It has no limits but the device's if that
@@ -388,6 +391,8 @@ struct uldma_query {
 	__u32 out_user_endpoints;
 	__u32 out_user_max_endpoints;
 	__aligned_u64 out_completion_ns;
+	__u32 out_user_transfers;
+	__u32 out_user_max_transfers;
 };
 
 /**
@@ -441,11 +446,12 @@ struct uldma_peer_query {
  * registered and exchangeable memory, of memory given to connections and of
  * imports; contexts;
  * connections, and ports that have a listener; bytes of this node's section of
- * the window; requests that wait for an answer of a peer; endpoints. One that had no
+ * the window; requests that wait for an answer of a peer; endpoints; transfers
+ * through the kernel that have not ended. One that had no
  * CAP_SYS_RESOURCE when it opened the device can have as much as the module's
  * parameters user_regions, user_pages, user_contexts, user_exclusive_contexts,
- * user_connections, user_listeners, user_window_bytes, user_requests and
- * user_endpoints say: unless they are set, half of the contexts, a quarter of them exclusive, which
+ * user_connections, user_listeners, user_window_bytes, user_requests, user_endpoints and
+ * user_transfers say: unless they are set, half of the contexts, a quarter of them exclusive, which
  * the driver cannot take back for another open file, and a quarter of all else.
  * All such users together leave a quarter of the contexts that the driver can take
  * back, and 1 of 16 of all else.
@@ -1170,7 +1176,8 @@ struct uldma_eventfd {
  * @out_ticket: names the transfer in struct uldma_dma_wait
  *
  * EINVAL when the range leaves a region, EACCES when @src is not readable or
- * @dst not writable, or when both are imports.
+ * @dst not writable, or when both are imports. EDQUOT when as many transfers of
+ * the user have not ended as its share is, EBUSY when all of the device's have not.
  */
 struct uldma_dma {
 	__u32 size;

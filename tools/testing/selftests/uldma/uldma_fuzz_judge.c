@@ -268,6 +268,7 @@ static void judge_engine(struct world *w, const struct order *order, struct open
 		must(v, EACCES, is_import(object_of(o, a->dma.src)) &&
 		     is_import(object_of(o, a->dma.dst)));
 		may(v, EBUSY, true);
+		may(v, EDQUOT, o->owner == POOR);
 		break;
 	case ULDMA_CMD_DMA_WAIT:
 		may(v, ETIMEDOUT, a->dma_wait.timeout_ns < PATIENCE || context);

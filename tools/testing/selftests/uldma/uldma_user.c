@@ -323,6 +323,76 @@ TEST_F_TIMEOUT(user, pages_of_many_processes, 400)
 	EXPECT_EQ(0, region_register(self->fd, self->buf, 1, RW, &r));
 }
 
+/* Transfers that take so long that the engine does not keep up. */
+#define LONG_COPY (4UL << 20)
+#define TRIES 20
+
+static int long_region(int *fd, struct region *r)
+{
+	char *buf = buffer(2 * LONG_COPY);
+
+	*fd = uldma_open(0);
+	return *fd < 0 ? *fd :
+	       region_register(*fd, buf, 2 * LONG_COPY, RW, r);
+}
+
+static int start_long(int fd, const struct region *r)
+{
+	__u64 ticket;
+
+	return kernel_start(fd, r->handle, LONG_COPY, r->handle, 0, LONG_COPY,
+			    &ticket);
+}
+
+/* Starts transfers without waiting, and goes on when there is room again. */
+static void take_transfers(int out, void *arg)
+{
+	struct loot loot = { };
+	struct region r;
+	int fd = -1;
+
+	loot.error = become(HOSTILE, 4 * LONG_COPY) ?: long_region(&fd, &r);
+	while (!loot.error && loot.count < 4096) {
+		loot.error = start_long(fd, &r);
+		loot.count += !loot.error;
+	}
+	loot.q = query(fd);
+	tell(out, &loot);
+	for (;;)
+		start_long(fd, &r);
+}
+
+static int transfer_as_other(void *arg)
+{
+	char *buf = buffer(page_size());
+	struct region r;
+	int ret = become(OTHER, 16 * page_size());
+	int fd = uldma_open(0);
+
+	ret = ret ?: fd < 0 ? fd :
+	      region_register(fd, buf, page_size(), RW, &r);
+	for (int i = 0; i < TRIES && !ret; i++)
+		ret = transfer(fd, BY_KERNEL, &r, 8, &r, 0, 8);
+	return ret;
+}
+
+TEST_F_TIMEOUT(user, transfers, 100)
+{
+	__u32 most = self->before.out_user_max_transfers;
+	struct loot loot = { };
+
+	if (self->before.out_backend != ULDMA_BACKEND_ADAPTER)
+		SKIP(return, "no engine");
+	ASSERT_EQ(0, helper_start(&self->helper, take_transfers, NULL));
+	ASSERT_EQ(sizeof(loot), read(self->helper.fd, &loot, sizeof(loot)));
+	EXPECT_EQ(-EDQUOT, loot.error);
+	EXPECT_EQ(most / 4, loot.q.out_user_max_transfers);
+	EXPECT_GE(most / 4, loot.q.out_user_transfers);
+	EXPECT_EQ(0, in_child(transfer_as_other, NULL));
+	ASSERT_EQ(0, helper_kill(&self->helper));
+	self->helper.pid = 0;
+}
+
 static int endpoint_as_other(void *arg)
 {
 	int ret = become(OTHER, 16 * page_size());

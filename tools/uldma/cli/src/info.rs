@@ -74,6 +74,8 @@ struct UserInfo {
     max_requests: u32,
     endpoints: u32,
     max_endpoints: u32,
+    transfers: u32,
+    max_transfers: u32,
 }
 
 impl UserInfo {
@@ -97,6 +99,8 @@ impl UserInfo {
             max_requests: shares.requests.1,
             endpoints: shares.endpoints.0,
             max_endpoints: shares.endpoints.1,
+            transfers: shares.transfers.0,
+            max_transfers: shares.transfers.1,
         }
     }
 
@@ -104,7 +108,7 @@ impl UserInfo {
         format!(
             "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} exclusive), \
              {} of {} connections, {} of {} ports, {} of {} bytes of the window, {} of {} requests, \
-             {} of {} endpoints",
+             {} of {} endpoints, {} of {} transfers",
             self.regions,
             self.max_regions,
             self.pages,
@@ -122,7 +126,9 @@ impl UserInfo {
             self.requests,
             self.max_requests,
             self.endpoints,
-            self.max_endpoints
+            self.max_endpoints,
+            self.transfers,
+            self.max_transfers
         )
     }
 }

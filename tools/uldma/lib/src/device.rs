@@ -340,6 +340,8 @@ pub struct UserShares {
     pub requests: (u32, u32),
     /// Endpoints of message connections.
     pub endpoints: (u32, u32),
+    /// Transfers through the kernel that have not ended.
+    pub transfers: (u32, u32),
 }
 
 impl UserShares {
@@ -357,6 +359,7 @@ impl UserShares {
             window: (raw.out_user_window, raw.out_user_max_window),
             requests: (raw.out_user_requests, raw.out_user_max_requests),
             endpoints: (raw.out_user_endpoints, raw.out_user_max_endpoints),
+            transfers: (raw.out_user_transfers, raw.out_user_max_transfers),
         }
     }
 }

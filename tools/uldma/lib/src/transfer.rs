@@ -153,9 +153,10 @@ impl Context {
     }
 }
 
-/// The queue is full, the context's or that of the kernel.
+/// The queue is full, the context's or that of the kernel, or this user's share of the latter.
 fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Refused(Refusal::QueueFull)) || error.errno() == Some(Errno::EBUSY)
+    matches!(error, Error::Refused(Refusal::QueueFull))
+        || matches!(error.errno(), Some(Errno::EBUSY | Errno::EDQUOT))
 }
 
 fn offset_in(start: Start<'_>, offset: u64) -> Result<u64> {
