@@ -10,6 +10,7 @@
 //! and unpinned under none of them.
 
 use kernel::{
+    new_condvar,
     new_mutex,
     prelude::*,
     sync::{
@@ -17,8 +18,8 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        poll::PollCondVar,
         Arc,
+        CondVar,
         Mutex, //
     },
     task::Kuid,
@@ -131,7 +132,7 @@ pub(crate) struct Connection {
     #[pin]
     state: Mutex<State>,
     #[pin]
-    changed: PollCondVar,
+    changed: CondVar,
 }
 
 impl Connection {
@@ -156,7 +157,7 @@ impl Connection {
             queued: Atomic::new(false),
             stream_flags: Atomic::new(0),
             state <- new_mutex!(state, "uldma::Connection::state"),
-            changed <- kernel::new_poll_condvar!("uldma::Connection::changed"),
+            changed <- new_condvar!("uldma::Connection::changed"),
         });
         Arc::pin_init(connection, GFP_KERNEL_ACCOUNT)
     }

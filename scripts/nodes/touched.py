@@ -66,7 +66,7 @@ CONNECTIONS = (
     "nodes:matched",
 )
 INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING, "nodes:fuzz")
-LIFE = (*_programs("unbind"), "nodes:(module|unplug)")
+LIFE = (*_programs("unbind", "files"), "nodes:(module|unplug)")
 NETWORK = ("nodes:network", "nodes:hostile")
 MAPPED = ("^iommu-", "nodes:bounced")
 LOOPBACK = ("^loopback/",)
@@ -141,7 +141,13 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     ),
     r"dma/method\.rs|kernel_ext/random\.rs": METHODS,
     r"dma/engine\.rs|kernel_ext/wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
-    r"user_abi/events\.rs|kernel_ext/eventfd\.rs": (*TRANSFERS, *STALE, *CONNECTIONS, *FAILING),
+    r"user_abi/events\.rs|kernel_ext/eventfd\.rs": (
+        *TRANSFERS,
+        *STALE,
+        *CONNECTIONS,
+        *FAILING,
+        *_programs("files"),
+    ),
     r"dma/endpoint\.rs|user/(ioctl/)?endpoint\.rs": (*MESSAGES, *FAILING),
     r"dma/queue(/.*)?\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
     r"link/(export|segment(/.*)?)\.rs|kernel_ext/range_alloc\.rs": (

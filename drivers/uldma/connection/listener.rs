@@ -3,11 +3,12 @@
 //! Listeners, which wait for peers to connect to a port.
 
 use kernel::{
+    new_condvar,
     new_mutex,
     prelude::*,
     sync::{
-        poll::PollCondVar,
         Arc,
+        CondVar,
         Mutex, //
     }, //
 };
@@ -49,7 +50,7 @@ pub(crate) struct Listener {
     #[pin]
     state: Mutex<State>,
     #[pin]
-    changed: PollCondVar,
+    changed: CondVar,
 }
 
 impl Listener {
@@ -73,7 +74,7 @@ impl Listener {
             backlog,
             events,
             state <- new_mutex!(state, "uldma::Listener::state"),
-            changed <- kernel::new_poll_condvar!("uldma::Listener::changed"),
+            changed <- new_condvar!("uldma::Listener::changed"),
         });
         Arc::pin_init(listener, GFP_KERNEL_ACCOUNT)
     }

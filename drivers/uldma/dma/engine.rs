@@ -6,6 +6,7 @@
 //! of one open file do not overwrite results of another.
 
 use kernel::{
+    new_condvar,
     new_mutex,
     prelude::*,
     sync::{
@@ -15,8 +16,8 @@ use kernel::{
             Relaxed,
             Release, //
         },
-        poll::PollCondVar,
         Arc,
+        CondVar,
         Mutex, //
     }, //
 };
@@ -92,7 +93,7 @@ pub(crate) struct Engine {
     state: Mutex<EngineState>,
     /// Notified, under no lock, when transfers have ended.
     #[pin]
-    changed: PollCondVar,
+    changed: CondVar,
 }
 
 fn slot(ticket: u64) -> usize {
@@ -111,7 +112,7 @@ impl Engine {
         pin_init!(Self {
             status_page,
             state <- new_mutex!(state, "uldma::Engine::state"),
-            changed <- kernel::new_poll_condvar!("uldma::Engine::changed"),
+            changed <- new_condvar!("uldma::Engine::changed"),
         })
     }
 

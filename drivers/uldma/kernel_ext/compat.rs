@@ -14,6 +14,7 @@
 //! | [`IrqVectors`], [`IrqHandler`], [`IrqThread`] | which object frees the vectors, and what handlers are passed |
 //! | [`dma_address`], [`dma_write`] | names of the calls on coherent memory |
 //! | [`faux_device`] | which device a registration of the faux bus hands out |
+//! | [`PollCondVarBox`] | whether the crate has a condition variable for `poll()` that is freed by RCU |
 //! | [`parameter`] | whether a module parameter is returned by value |
 //! | [`smp_rmb`] | the name of the barrier |
 //! | [`this_module`] | where the module's own `struct module` is found |
@@ -46,7 +47,8 @@ pub(crate) use series::{
     IdInfo,
     IrqRegistration,
     IrqThreadRegistration,
-    IrqVectors, //
+    IrqVectors,
+    PollCondVarBox, //
 };
 
 /// Handles an interrupt in interrupt context.

@@ -9,22 +9,23 @@ use kernel::{
     fs::File,
     new_mutex,
     prelude::*,
+    static_lock_class,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        poll::{
-            PollCondVar,
-            PollTable, //
-        },
+        poll::PollTable,
         Arc,
         Mutex, //
     }, //
 };
 
 use crate::{
-    kernel_ext::eventfd::EventFd,
+    kernel_ext::{
+        compat::PollCondVarBox,
+        eventfd::EventFd, //
+    },
     uapi::{
         self,
         uldma_event, //
@@ -132,8 +133,8 @@ pub(crate) struct PendingEvents {
 pub(crate) struct Events {
     #[pin]
     state: Mutex<PendingEvents>,
-    #[pin]
-    changed: PollCondVar,
+    /// Freed after a grace period, for which the end of an open file does not wait.
+    changed: PollCondVarBox,
 }
 
 impl PendingEvents {
@@ -256,7 +257,11 @@ fn event(type_: u32, handle: u32, value: u64) -> uldma_event {
 
 impl Events {
     /// Creates an object without pending events.
-    pub(crate) fn new() -> impl PinInit<Self> {
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
         let state = PendingEvents {
             context: None,
             ended: 0,
@@ -269,9 +274,9 @@ impl Events {
             eventfd: None,
             gone: false,
         };
-        pin_init!(Self {
+        try_pin_init!(Self {
             state <- new_mutex!(state, "uldma::Events::state"),
-            changed <- kernel::new_poll_condvar!("uldma::Events::changed"),
+            changed: PollCondVarBox::new(c"uldma::Events::changed", static_lock_class!())?,
         })
     }
 

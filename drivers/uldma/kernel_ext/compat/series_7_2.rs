@@ -2,9 +2,17 @@
 
 //! Linux 7.2.
 
-use core::ops::RangeInclusive;
+use core::{
+    mem::ManuallyDrop,
+    ops::{
+        Deref,
+        RangeInclusive, //
+    }, //
+};
 
 use kernel::{
+    alloc::AllocError,
+    bindings,
     device::{
         Bound,
         Device, //
@@ -25,7 +33,13 @@ use kernel::{
     pci,
     prelude::*,
     ptr::KnownSize,
-    sync::barrier, //
+    sync::{
+        barrier,
+        poll::PollCondVar,
+        CondVar,
+        LockClassKey, //
+    },
+    types::Opaque, //
 };
 
 use super::{
@@ -56,6 +70,64 @@ macro_rules! this_module {
 pub(crate) use this_module;
 
 pub(crate) use kernel::dma_write;
+
+/// A condition variable for `poll()`, which is freed after a grace period of RCU without waiting for it.
+pub(crate) struct PollCondVarBox(ManuallyDrop<Pin<KBox<FreedByRcu>>>);
+
+#[pin_data]
+#[repr(C)]
+struct FreedByRcu {
+    #[pin]
+    condvar: PollCondVar,
+    rcu: Opaque<bindings::callback_head>,
+}
+
+// SAFETY: The condition variable is `Send`, and only `drop` uses the head.
+unsafe impl Send for FreedByRcu {}
+// SAFETY: As above, for `Sync`.
+unsafe impl Sync for FreedByRcu {}
+
+// Then the queue is the whole of it.
+const _: () = assert!(size_of::<CondVar>() == size_of::<bindings::wait_queue_head>());
+
+impl PollCondVarBox {
+    /// Creates a condition variable without waiters.
+    pub(crate) fn new(
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self, AllocError> {
+        let condvar = pin_init!(FreedByRcu {
+            condvar <- PollCondVar::new(name, key),
+            rcu: Opaque::uninit(),
+        });
+        let condvar = KBox::pin_init(condvar, GFP_KERNEL).map_err(|_| AllocError)?;
+        Ok(Self(ManuallyDrop::new(condvar)))
+    }
+}
+
+impl Deref for PollCondVarBox {
+    type Target = PollCondVar;
+
+    fn deref(&self) -> &PollCondVar {
+        &self.0.condvar
+    }
+}
+
+impl Drop for PollCondVarBox {
+    fn drop(&mut self) {
+        let condvar: &CondVar = self;
+        let queue: *mut bindings::wait_queue_head = core::ptr::from_ref(condvar).cast_mut().cast();
+        // SAFETY: The queue is all that a `CondVar` has, as asserted above, and is initialised.
+        unsafe { bindings::__wake_up_pollfree(queue) };
+        // SAFETY: It is not used after this.
+        let condvar = unsafe { ManuallyDrop::take(&mut self.0) };
+        // SAFETY: It stays where it is until it is freed.
+        let all = KBox::into_raw(unsafe { Pin::into_inner_unchecked(condvar) });
+        // SAFETY: `all` was allocated by `kmalloc()`, and the head is a part of it. Waiters have left the
+        // queue, and access it for a grace period only; nothing else has to be dropped.
+        unsafe { bindings::kvfree_call_rcu((*all).rcu.get(), all.cast()) };
+    }
+}
 
 /// Bus address of coherent memory.
 pub(crate) fn dma_address<T: KnownSize + ?Sized>(memory: &Coherent<T>) -> DmaAddress {

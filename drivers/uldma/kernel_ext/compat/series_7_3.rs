@@ -60,6 +60,9 @@ pub(crate) use this_module;
 
 pub(crate) use kernel::io::io_write as dma_write;
 
+/// A condition variable for `poll()`, which is freed after a grace period of RCU without waiting for it.
+pub(crate) use kernel::sync::poll::PollCondVarBox;
+
 /// Bus address of coherent memory.
 pub(crate) fn dma_address<T: KnownSize + ?Sized>(memory: &Coherent<T>) -> DmaAddress {
     memory.dma_address()
