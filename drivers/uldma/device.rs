@@ -314,7 +314,7 @@ impl Shared {
     pub(crate) fn add_file(&self, events: Arc<Events>, exchange: Arc<Exchange>) -> Result<u64> {
         let number = self.next_file.fetch_add(1, Relaxed);
         let parts = FileParts { events, exchange };
-        let node = RBTreeNode::new(number, parts, GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNode::new(number, parts, GFP_KERNEL)?;
         self.open_files.lock().insert(node);
         Ok(number)
     }

@@ -9,6 +9,7 @@
 #include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/mount.h>
 #include <linux/pagemap.h>
 #include <linux/pci.h>
@@ -206,6 +207,18 @@ bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr)
 	}
 	fput(file);
 	return settled;
+}
+
+int uldma_mmu_notifier_prepare(struct mm_struct *mm)
+{
+	int ret;
+
+	if (mmap_write_lock_killable(mm))
+		return -EINTR;
+	/* None: this makes room for interval notifiers. */
+	ret = __mmu_notifier_register(NULL, mm);
+	mmap_write_unlock(mm);
+	return ret;
 }
 
 u64 uldma_untagged_addr(u64 addr)

@@ -93,7 +93,8 @@ pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
     /// The address space of all mappings of the device.
     fn mapping(device: &Self::Device) -> &SharedMapping;
 
-    /// Makes the private data of a file that is being opened.
+    /// Makes the private data of a file that is being opened. Called under a lock of all misc
+    /// devices: must not wait for what a user can hold, such as `mmap_lock` or a charge.
     fn open(device: ArcBorrow<'_, Self::Device>) -> Result<Arc<Self>>;
 
     /// Ends the file: no call is running and no mapping is left.

@@ -49,6 +49,29 @@ pub(crate) trait Watcher: Send + Sync {
     fn ends(&self) {}
 }
 
+unsafe extern "C" {
+    fn uldma_mmu_notifier_prepare(mm: *mut bindings::mm_struct) -> c_int;
+}
+
+/// Prepares `mm` for notifiers, none of which takes its `mmap_lock` from then on.
+///
+/// Takes `mmap_lock`, and a fatal signal ends the wait for it.
+///
+/// # Errors
+///
+/// `ENOMEM`; `EINTR` if a signal with a handler comes. Other wake-ups, for example SIGSTOP and
+/// SIGCONT, restart the call.
+pub(crate) fn prepare(mm: &MmWithUser) -> Result {
+    // SAFETY: `mm` has users.
+    to_result(unsafe { uldma_mmu_notifier_prepare(mm.as_raw()) }).map_err(|err| {
+        if err == EINTR {
+            ERESTARTNOHAND
+        } else {
+            err
+        }
+    })
+}
+
 /// A notifier of a range of addresses, until it is dropped.
 ///
 /// # Invariants
@@ -74,14 +97,11 @@ impl<W: Watcher> IntervalNotifier<W> {
         ..pin_init::zeroed()
     };
 
-    /// Watches `length` bytes from `start` on of `mm`.
-    ///
-    /// Takes `mmap_lock` the first time for an address space.
+    /// Watches `length` bytes from `start` on of `mm`, which has to be [prepared](prepare).
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EOVERFLOW`; the first time also `EINTR` if a signal with a handler comes. Other
-    /// wake-ups, for example SIGSTOP and SIGCONT, restart the call.
+    /// `ENOMEM`, `EOVERFLOW`.
     pub(crate) fn new<'a>(
         mm: &'a MmWithUser,
         start: usize,
@@ -106,7 +126,6 @@ impl<W: Watcher> IntervalNotifier<W> {
                         &Self::OPS,
                     )
                 })
-                .map_err(|err| if err == EINTR { ERESTARTNOHAND } else { err })
                 // INVARIANT: The notifier was inserted.
             }),
         })

@@ -54,7 +54,7 @@ impl SharedPins {
         let pins = pin_init!(Self {
             pages <- new_mutex!(RBTree::new(), "uldma::SharedPins::pages"),
         });
-        Arc::pin_init(pins, GFP_KERNEL_ACCOUNT)
+        Arc::pin_init(pins, GFP_KERNEL)
     }
 
     /// Adds a user of a page, which has a pin. Returns true if the table takes the pin over, and

@@ -134,7 +134,7 @@ impl Exchange {
             memories <- new_mutex!(RBTree::new(), "uldma::Exchange::memories"),
             turns <- new_condvar!("uldma::Exchange::turns"),
         });
-        Arc::pin_init(exchange, GFP_KERNEL_ACCOUNT)
+        Arc::pin_init(exchange, GFP_KERNEL)
     }
 
     /// Creates a memory of `count` zeroed pages, which `open_file` can map at the range that is

@@ -27,6 +27,7 @@ use crate::{
         self,
         uldma_conn_query, //
     },
+    user::open_file::Watched,
     user_abi::events::Events, //
 };
 
@@ -104,7 +105,11 @@ impl Attachment {
     /// # Errors
     ///
     /// `EISCONN` if the file is attached already; the errors of `make`.
-    pub(crate) fn listen(&self, make: impl FnOnce() -> Result<Arc<Listener>>) -> Result {
+    pub(crate) fn listen(
+        &self,
+        _: &Watched,
+        make: impl FnOnce() -> Result<Arc<Listener>>,
+    ) -> Result {
         self.attach(|| Ok(AttachmentState::Listener(make()?)))
     }
 
@@ -113,7 +118,7 @@ impl Attachment {
     /// # Errors
     ///
     /// `EISCONN` if the file is attached already; the errors of `make`.
-    pub(crate) fn connect(&self, make: impl FnOnce() -> Result<ConnHandle>) -> Result {
+    pub(crate) fn connect(&self, _: &Watched, make: impl FnOnce() -> Result<ConnHandle>) -> Result {
         self.attach(|| {
             let handle = make()?;
             handle.watch(&self.events);

@@ -71,7 +71,7 @@ unsafe impl FileOperations for OpenFile {
             nonblock: how & flags::O_NONBLOCK != 0,
             writable: matches!(how & flags::O_ACCMODE, flags::O_WRONLY | flags::O_RDWR),
         };
-        ioctl::dispatch(&this, cmd, arg, mode)
+        ioctl::dispatch(this, cmd, arg, mode)
     }
 
     fn mmap(this: ArcBorrow<'_, Self>, mapping: &NewMapping<'_>) -> Result<MappingRights> {

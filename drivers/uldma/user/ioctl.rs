@@ -5,6 +5,7 @@
 use kernel::{
     ioctl::_IO,
     prelude::*,
+    sync::ArcBorrow,
     uaccess::{
         UserPtr,
         UserSlice, //
@@ -49,7 +50,8 @@ use crate::{
     user::open_file::{
         Kind,
         Object,
-        OpenFile, //
+        OpenFile,
+        Watched, //
     },
     user_abi::{
         access::Access,
@@ -255,7 +257,13 @@ fn changes(number: u32) -> bool {
 ///
 /// `ENOTTY` for an unknown ioctl, `EBADF` if it changes state and the file is open for reading
 /// only; the errors of the call.
-pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -> Result<isize> {
+pub(crate) fn dispatch(
+    this: ArcBorrow<'_, OpenFile>,
+    cmd: u32,
+    arg: usize,
+    mode: Mode,
+) -> Result<isize> {
+    let open_file: &OpenFile = &this;
     let nonblock = mode.nonblock;
     let user = User {
         ptr: UserPtr::from_addr(arg),
@@ -270,32 +278,32 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
     match number {
         ULDMA_CMD_NOP => Ok(()),
         ULDMA_CMD_QUERY => query(open_file, &user),
-        ULDMA_CMD_REGION_REGISTER => region::register(open_file, &user),
+        ULDMA_CMD_REGION_REGISTER => region::register(this, &user),
         ULDMA_CMD_REGION_UNREGISTER => region::unregister(open_file, &user),
         ULDMA_CMD_REGION_EXPORT => region::export(open_file, &user),
         ULDMA_CMD_REGION_UNEXPORT => region::unexport(open_file, &user),
-        ULDMA_CMD_REGION_IMPORT => region::import(open_file, &user),
+        ULDMA_CMD_REGION_IMPORT => region::import(this, &user),
         ULDMA_CMD_REGION_QUERY => region::query(open_file, &user),
         ULDMA_CMD_REGION_CHARGE => region::charge(open_file, &user),
         ULDMA_CMD_REGION_BLOCKS => region::blocks(open_file, &user),
         ULDMA_CMD_REGION_CLEANUP => region::cleanup(open_file, &user),
-        ULDMA_CMD_REGION_WINDOW => region::window(open_file, &user),
+        ULDMA_CMD_REGION_WINDOW => region::window(this, &user),
         ULDMA_CMD_LMM => region::lmm(open_file, &user, mode.writable),
-        ULDMA_CMD_CONTEXT_CREATE => context::create(open_file, &user),
+        ULDMA_CMD_CONTEXT_CREATE => context::create(this, &user),
         ULDMA_CMD_CONTEXT_DESTROY => context::destroy(open_file, &user),
         ULDMA_CMD_CONTEXT_STATS => context::stats(open_file, &user),
         ULDMA_CMD_CONTEXT_MAP_OUT => context::map_out(open_file, &user),
         ULDMA_CMD_EVENTFD => eventfd(open_file, &user),
         ULDMA_CMD_DMA => dma(open_file, &user),
         ULDMA_CMD_DMA_WAIT => dma_wait(open_file, &user),
-        ULDMA_CMD_SEGMENT_CREATE => segment_create(open_file, &user),
-        ULDMA_CMD_SEGMENT_ATTACH => segment_attach(open_file, &user),
+        ULDMA_CMD_SEGMENT_CREATE => segment_create(this, &user),
+        ULDMA_CMD_SEGMENT_ATTACH => segment_attach(this, &user),
         ULDMA_CMD_SEGMENT_DESTROY => segment_destroy(open_file, &user),
         ULDMA_CMD_DOORBELL => doorbell(open_file, &user),
         ULDMA_CMD_PEER_QUERY => connection::peer_query(open_file, &user),
-        ULDMA_CMD_CONN_LISTEN => connection::listen(open_file, &user),
-        ULDMA_CMD_CONN_ACCEPT => connection::accept(open_file, &user, nonblock),
-        ULDMA_CMD_CONN_CONNECT => connection::connect(open_file, &user),
+        ULDMA_CMD_CONN_LISTEN => connection::listen(this, &user),
+        ULDMA_CMD_CONN_ACCEPT => connection::accept(this, &user, nonblock),
+        ULDMA_CMD_CONN_CONNECT => connection::connect(this, &user),
         ULDMA_CMD_CONN_DISCONNECT => connection::disconnect(open_file, &user),
         ULDMA_CMD_CONN_PREPOST => connection::post(open_file, &user, Direction::Receive, nonblock),
         ULDMA_CMD_CONN_SEND => connection::post(open_file, &user, Direction::Send, nonblock),
@@ -303,14 +311,14 @@ pub(crate) fn dispatch(open_file: &OpenFile, cmd: u32, arg: usize, mode: Mode) -
         ULDMA_CMD_CONN_RECYCLE => connection::reap(open_file, &user, Direction::Send, nonblock),
         ULDMA_CMD_CONN_QUERY => connection::query(open_file, &user),
         ULDMA_CMD_CONN_STREAM => connection::stream(open_file, &user),
-        ULDMA_CMD_ENDPOINT_CREATE => endpoint::create(open_file, &user),
+        ULDMA_CMD_ENDPOINT_CREATE => endpoint::create(this, &user),
         ULDMA_CMD_ENDPOINT_CONNECT => endpoint::connect(open_file, &user),
         ULDMA_CMD_ENDPOINT_DESTROY => endpoint::destroy(open_file, &user),
         ULDMA_CMD_ENDPOINT_WAIT => endpoint::wait(open_file, &user),
-        ULDMA_CMD_MSG_SLOTS => message::slots(open_file, &user),
+        ULDMA_CMD_MSG_SLOTS => message::slots(this, &user),
         ULDMA_CMD_MSG_SEND => message::send(open_file, &user),
         ULDMA_CMD_MSG_RECV => message::receive(open_file, &user),
-        ULDMA_CMD_EXCHANGE_CREATE => exchange::create(open_file, &user),
+        ULDMA_CMD_EXCHANGE_CREATE => exchange::create(this, &user),
         ULDMA_CMD_EXCHANGE_PROTECT => exchange::protect(open_file, &user),
         ULDMA_CMD_EXCHANGE_RELEASE => exchange::release(open_file, &user),
         ULDMA_CMD_EXCHANGE_SWAP => exchange::swap(open_file, &user),
@@ -323,12 +331,13 @@ impl OpenFile {
     /// Makes an object, copies the result to the user, and only then makes its handle valid. If
     /// copying fails, the object is ended.
     fn make<T: Argument>(
-        &self,
+        self: ArcBorrow<'_, Self>,
         kind: Kind,
         user: &User,
         arg: &mut T,
         make: impl FnOnce(u32, &mut T) -> Result<Object>,
     ) -> Result {
+        let _: Watched = self.watch()?;
         // The lock is not held while memory is faulted in, so that queries do not wait for that.
         let handle = self.objects.lock().reserve(kind)?;
         let result = match make(handle, arg) {
@@ -519,7 +528,7 @@ fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Resul
     page.record(ticket).ok_or(ENOENT)
 }
 
-fn segment_create(open_file: &OpenFile, user: &User) -> Result {
+fn segment_create(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_segment_create = user.read()?;
     no_flags(arg.flags)?;
     open_file.check_space()?;
@@ -540,7 +549,7 @@ fn segment_create(open_file: &OpenFile, user: &User) -> Result {
     })
 }
 
-fn segment_attach(open_file: &OpenFile, user: &User) -> Result {
+fn segment_attach(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_segment_attach = user.read()?;
     no_flags(arg.flags)?;
     zero(arg.reserved)?;

@@ -11,10 +11,13 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
+            Acquire,
             Atomic,
-            Relaxed, //
+            Relaxed,
+            Release, //
         },
         Arc,
+        ArcBorrow,
         Mutex, //
     },
     workqueue::{
@@ -99,9 +102,11 @@ pub(crate) struct OpenFile {
     pub(crate) objects: Mutex<Objects>,
     #[pin]
     pub(crate) attachment: Attachment,
-    /// Notifier of the end of the address space, until the file is closed.
+    /// Notifier of the end of the address space, from the first object until the file is closed.
     #[pin]
     end: Mutex<Option<Pin<KBox<IntervalNotifier<SpaceEnd>>>>>,
+    /// True if that notifier is registered.
+    is_watched: Atomic<bool>,
     #[pin]
     work: Work<OpenFile>,
     /// The thread whose wait for registers has timed out, or 0.
@@ -111,6 +116,9 @@ pub(crate) struct OpenFile {
 impl_has_work! {
     impl HasWork<Self> for OpenFile { self.work }
 }
+
+/// Token of an open file whose objects end with its address space, so that some may be made.
+pub(crate) struct Watched(());
 
 /// Releases the objects of an open file when its address space ends, even if other processes have
 /// the file open.
@@ -140,10 +148,14 @@ impl WorkItem for OpenFile {
 impl OpenFile {
     /// Opens a device for the current process.
     ///
+    /// The caller holds a lock of all misc devices, so this waits for no user: it takes no
+    /// `mmap_lock`, and charges no memory to the control group of the process, which can make that
+    /// take seconds. [`OpenFile::watch`] does the rest, before the first object is made.
+    ///
     /// # Errors
     ///
     /// `ENODEV` if the device is unbound, `EPERM` without an address space, `ENOSPC` if the device
-    /// has no number for another address space, `ENOMEM`, `EINTR`.
+    /// has no number for another address space, `ENOMEM`.
     pub(crate) fn open(shared: Arc<Shared>) -> Result<Arc<Self>> {
         if !shared.gate.is_open() {
             return Err(ENODEV);
@@ -156,26 +168,40 @@ impl OpenFile {
                 Payer::new(shared.ledger.clone(), capability::current_user(), limited)
             })?
         };
-        let open_file = Self::new(shared.clone(), space.clone());
-        let open_file = open_file.inspect_err(|_| shared.lmm.leave(&space))?;
-        open_file.watch_space().inspect_err(|_| open_file.close())?;
-        Ok(open_file)
+        Self::new(shared.clone(), space.clone()).inspect_err(|_| shared.lmm.leave(&space))
     }
 
-    /// Registers the notifier of the end of the address space, until [`OpenFile::close`].
-    fn watch_space(self: &Arc<Self>) -> Result {
+    /// Has the objects of the file end with its address space, in which the current process has to
+    /// run. The first call registers the notifier of that end, until [`OpenFile::close`].
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` from another address space; the first time also `ENOMEM`, and `EINTR` if a signal
+    /// comes.
+    pub(crate) fn watch(self: ArcBorrow<'_, Self>) -> Result<Watched> {
         let task = kernel::current!();
         let mm = self.space.current(task).ok_or(EPERM)?;
-        let open_file = self.clone();
+        if self.is_watched.load(Acquire) {
+            return Ok(Watched(()));
+        }
+        self.space.prepare_watching(mm)?;
+        let open_file = self.into();
         // The end concerns all addresses, so watching the first page, where nothing else happens,
         // suffices.
         let end = IntervalNotifier::new(mm, 0, PAGE_SIZE, SpaceEnd { open_file });
-        *self.end.lock() = Some(KBox::pin_init(end, GFP_KERNEL_ACCOUNT)?);
-        Ok(())
+        let mut unused = Some(KBox::pin_init(end, GFP_KERNEL_ACCOUNT)?);
+        let mut end = self.end.lock();
+        // Another thread may have been faster.
+        if end.is_none() {
+            *end = unused.take();
+        }
+        drop(end);
+        self.is_watched.store(true, Release);
+        Ok(Watched(()))
     }
 
     fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
-        let events = Arc::pin_init(Events::new(), GFP_KERNEL_ACCOUNT)?;
+        let events = Arc::pin_init(Events::new(), GFP_KERNEL)?;
         let exchange = Exchange::new()?;
         let number = shared.add_file(events.clone(), exchange.clone())?;
         let objects = Objects::new();
@@ -192,10 +218,11 @@ impl OpenFile {
             objects <- new_mutex!(objects, "uldma::OpenFile::objects"),
             attachment <- attachment,
             end <- new_mutex!(None, "uldma::OpenFile::end"),
+            is_watched: Atomic::new(false),
             work <- new_work!("uldma::OpenFile::work"),
             waited_in_vain: Atomic::new(0),
         });
-        Arc::pin_init(open_file, GFP_KERNEL_ACCOUNT).inspect_err(|_| keep.remove_file(number))
+        Arc::pin_init(open_file, GFP_KERNEL).inspect_err(|_| keep.remove_file(number))
     }
 
     /// Notes that the wait of the current thread for registers has timed out.
@@ -292,7 +319,8 @@ impl OpenFile {
         Region::release_all(&self.shared, &self.space, regions, left)
     }
 
-    /// Creates the context. Returns its number and, if the method needs one, its key.
+    /// Creates the context. Returns its number and, if the method needs one, its key. The caller has
+    /// called [`OpenFile::watch`] without the lock of the objects.
     ///
     /// # Errors
     ///
@@ -303,6 +331,7 @@ impl OpenFile {
     /// `ENODEV` if it is unbound.
     pub(crate) fn take_context(
         &self,
+        _: &Watched,
         objects: &mut Objects,
         method: Method,
         no_data: bool,

@@ -374,7 +374,9 @@ impl Events {
     pub(crate) fn add_stale_ticket(this: &Arc<Self>, handle: u32) -> Result<StaleTicket> {
         let mut state = this.state.lock();
         let more = (state.stale_tickets + 1).saturating_sub(state.stale.len());
-        state.stale.reserve(more, GFP_KERNEL_ACCOUNT)?;
+        // Not charged: the link's worker takes this lock under that of all open files, which open()
+        // takes, and the control group of one process can make a charge sleep.
+        state.stale.reserve(more, GFP_KERNEL)?;
         state.stale_tickets += 1;
         Ok(StaleTicket {
             events: this.clone(),
@@ -390,10 +392,11 @@ impl Events {
             ended: Atomic::new(false),
         };
         let doorbell = Arc::new(doorbell, GFP_KERNEL_ACCOUNT)?;
+        // Not charged, as above.
         self.state
             .lock()
             .doorbells
-            .push(doorbell.clone(), GFP_KERNEL_ACCOUNT)?;
+            .push(doorbell.clone(), GFP_KERNEL)?;
         Ok(doorbell)
     }
 

@@ -232,14 +232,14 @@ impl Payer {
             payers: 1,
             ..Account::default()
         };
-        let node = RBTreeNode::new(user, account, GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNode::new(user, account, GFP_KERNEL)?;
         ledger.accounts.lock().join(user, node);
         let payer = Self {
             ledger,
             user,
             limited,
         };
-        Ok(Arc::new(payer, GFP_KERNEL_ACCOUNT)?)
+        Ok(Arc::new(payer, GFP_KERNEL)?)
     }
 
     /// Returns true if `other` pays as the same user.

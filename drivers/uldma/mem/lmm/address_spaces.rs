@@ -117,17 +117,17 @@ impl<S> AddressSpaces<S> {
     ) -> Result<Arc<S>> {
         let mut by_key = self.by_key.lock();
         if let Some(devices) = by_key.get_mut(&key) {
-            devices.spaces.reserve(1, GFP_KERNEL_ACCOUNT)?;
+            devices.spaces.reserve(1, GFP_KERNEL)?;
             devices.sharing.begin()?;
             let space = make(devices.sharing.clone())?;
-            devices.spaces.push(space.clone(), GFP_KERNEL_ACCOUNT)?;
+            devices.spaces.push(space.clone(), GFP_KERNEL)?;
             return Ok(space);
         }
-        let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let mut spaces = KVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
-        let sharing = Arc::new(Sharing::new(), GFP_KERNEL_ACCOUNT)?;
+        let room = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut spaces = KVec::with_capacity(1, GFP_KERNEL)?;
+        let sharing = Arc::new(Sharing::new(), GFP_KERNEL)?;
         let space = make(sharing.clone())?;
-        spaces.push(space.clone(), GFP_KERNEL_ACCOUNT)?;
+        spaces.push(space.clone(), GFP_KERNEL)?;
         by_key.insert(room.into_node(key, Devices { spaces, sharing }));
         Ok(space)
     }
@@ -138,12 +138,24 @@ impl<S> AddressSpaces<S> {
     ///
     /// `ENOMEM`.
     pub(super) fn of(&self, key: usize) -> Result<KVec<Arc<S>>> {
-        let by_key = self.by_key.lock();
-        let mut spaces = KVec::new();
-        for space in by_key.get(&key).iter().flat_map(|devices| &devices.spaces) {
-            spaces.push(space.clone(), GFP_KERNEL_ACCOUNT)?;
+        let mut found = KVec::new();
+        loop {
+            let by_key = self.by_key.lock();
+            let Some(devices) = by_key.get(&key) else {
+                return Ok(found);
+            };
+            let count = devices.spaces.len();
+            if count <= found.capacity() {
+                for space in &devices.spaces {
+                    // There is room.
+                    let _ = found.push_within_capacity(space.clone());
+                }
+                return Ok(found);
+            }
+            // Without the lock, which open() takes, as the control group can make this sleep.
+            drop(by_key);
+            found.reserve(count, GFP_KERNEL_ACCOUNT)?;
         }
-        Ok(spaces)
     }
 
     /// Removes `space` of the address space `key`.

@@ -42,7 +42,7 @@ impl Members {
             count: Atomic::new(0),
             door <- new_mutex!((), "uldma::Members::door"),
         });
-        Arc::pin_init(members, GFP_KERNEL_ACCOUNT)
+        Arc::pin_init(members, GFP_KERNEL)
     }
 
     /// Adds a member.

@@ -21,8 +21,10 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{
+            Acquire,
             Atomic,
-            Relaxed, //
+            Relaxed,
+            Release, //
         },
         Arc,
         CondVar,
@@ -38,6 +40,7 @@ use kernel::{
 use crate::{
     kernel_ext::{
         accounting,
+        mmu_notifier,
         shared_pins::SharedPins,
         workqueue::OwnQueue, //
     },
@@ -108,6 +111,8 @@ pub(crate) struct Space {
     /// Pays for the pinned pages.
     payer: Arc<Payer>,
     pub(super) mm: ARef<Mm>,
+    /// True if notifiers take no `mmap_lock` any more.
+    is_watchable: Atomic<bool>,
     /// Number of pinned pages, each counted once. Outside of `state`, so that a reader does not
     /// wait for the device.
     pub(super) pages: Atomic<usize>,
@@ -239,9 +244,10 @@ impl Space {
             id,
             payer,
             mm,
+            is_watchable: Atomic::new(false),
             pages: Atomic::new(0),
             device,
-            deferred_work: Arc::pin_init(DeferredWork::new(queue), GFP_KERNEL_ACCOUNT)?,
+            deferred_work: Arc::pin_init(DeferredWork::new(queue), GFP_KERNEL)?,
             revalidate_ms: options.revalidate_ms,
             all,
             sharing,
@@ -272,6 +278,19 @@ impl Space {
     pub(crate) fn current<'a>(&self, task: &'a CurrentTask) -> Option<&'a MmWithUser> {
         task.mm()
             .filter(|mm| core::ptr::eq(mm.as_raw(), self.mm.as_raw()))
+    }
+
+    /// Prepares `mm`, the address space, for notifiers of its changes and its end. Does so once.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINTR` if a signal comes.
+    pub(crate) fn prepare_watching(&self, mm: &MmWithUser) -> Result {
+        if !self.is_watchable.load(Acquire) {
+            mmu_notifier::prepare(mm)?;
+            self.is_watchable.store(true, Release);
+        }
+        Ok(())
     }
 
     /// Adds a member.

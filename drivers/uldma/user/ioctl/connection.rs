@@ -6,7 +6,8 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::Relaxed,
-        Arc, //
+        Arc,
+        ArcBorrow, //
     },
     time::{
         Instant,
@@ -56,12 +57,12 @@ pub(super) fn peer_query(open_file: &OpenFile, user: &User) -> Result {
     user.write(&arg)
 }
 
-pub(super) fn listen(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn listen(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let arg: uldma_conn_listen = user.read()?;
     if arg.flags & !uapi::ULDMA_LISTEN_ONCE != 0 {
         return Err(eopnotsupp());
     }
-    open_file.check_space()?;
+    let watched = open_file.watch()?;
     let once = arg.flags & uapi::ULDMA_LISTEN_ONCE != 0;
     let backlog = match (once, arg.backlog) {
         (true, 0) => 1,
@@ -74,17 +75,17 @@ pub(super) fn listen(open_file: &OpenFile, user: &User) -> Result {
     let backlog = usize::try_from(backlog)?;
     let shared = &open_file.shared;
     shared.gate.check()?;
-    open_file.attachment.listen(|| {
+    open_file.attachment.listen(&watched, || {
         let (space, events) = (&open_file.space, &open_file.events);
         let connections = &shared.connections;
         connections.listen(arg.port, backlog, once, space, events)
     })
 }
 
-pub(super) fn accept(open_file: &OpenFile, user: &User, nonblock: bool) -> Result {
+pub(super) fn accept(open_file: ArcBorrow<'_, OpenFile>, user: &User, nonblock: bool) -> Result {
     let mut arg: uldma_conn_accept = user.read()?;
     no_flags(arg.flags)?;
-    open_file.check_space()?;
+    let watched = open_file.watch()?;
     // An accepted connection cannot be returned, so check first that the result can be copied.
     user.write(&arg)?;
     let shared = &open_file.shared;
@@ -93,7 +94,7 @@ pub(super) fn accept(open_file: &OpenFile, user: &User, nonblock: bool) -> Resul
     if !listener.is_of(&open_file.space) {
         return Err(EPERM);
     }
-    open_file.attachment.connect(|| {
+    open_file.attachment.connect(&watched, || {
         let connection = listener.accept(nonblock)?;
         arg.out_node = connection.node();
         Ok(connection)
@@ -101,12 +102,12 @@ pub(super) fn accept(open_file: &OpenFile, user: &User, nonblock: bool) -> Resul
     user.write(&arg)
 }
 
-pub(super) fn connect(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn connect(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let arg: uldma_conn_connect = user.read()?;
     if arg.flags & !uapi::ULDMA_CONNECT_PULL != 0 {
         return Err(eopnotsupp());
     }
-    open_file.check_space()?;
+    let watched = open_file.watch()?;
     if arg.port == 0 {
         return Err(EINVAL);
     }
@@ -114,7 +115,7 @@ pub(super) fn connect(open_file: &OpenFile, user: &User) -> Result {
     let shared = &open_file.shared;
     shared.gate.check()?;
     let peer = shared.link.named(arg.peer)?;
-    open_file.attachment.connect(|| {
+    open_file.attachment.connect(&watched, || {
         let connections = &shared.connections;
         connections.connect(
             &shared.conn_ctx(),

@@ -4,7 +4,10 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        ArcBorrow, //
+    }, //
 };
 
 use crate::{
@@ -27,17 +30,17 @@ use super::{
     User, //
 };
 
-pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn create(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_context_create = user.read()?;
     if arg.flags & !uapi::ULDMA_CONTEXT_NO_DATA != 0 {
         return Err(eopnotsupp());
     }
     zero(arg.reserved)?;
     let method = Method::from_number(arg.method, open_file.shared.hw.geometry().methods)?;
-    open_file.check_space()?;
+    let watched = open_file.watch()?;
     let mut objects = open_file.objects.lock();
     let no_data = arg.flags & uapi::ULDMA_CONTEXT_NO_DATA != 0;
-    let (number, key) = open_file.take_context(&mut objects, method, no_data)?;
+    let (number, key) = open_file.take_context(&watched, &mut objects, method, no_data)?;
     let context = objects.context.as_ref().ok_or(ENXIO)?;
     let vctx = context.vctx.clone();
     arg.out_context = number;

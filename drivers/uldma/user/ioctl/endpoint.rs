@@ -2,7 +2,10 @@
 
 //! The ioctls on endpoints.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::ArcBorrow, //
+};
 
 use crate::{
     dma::endpoint::PeerEndpoint,
@@ -24,7 +27,7 @@ use super::{
     User, //
 };
 
-pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn create(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_endpoint_create = user.read()?;
     no_flags(arg.flags & !ULDMA_ENDPOINT_STREAM)?;
     let is_stream = arg.flags & ULDMA_ENDPOINT_STREAM != 0;

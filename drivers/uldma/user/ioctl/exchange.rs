@@ -4,6 +4,7 @@
 
 use kernel::{
     prelude::*,
+    sync::ArcBorrow,
     time::{
         Instant,
         Monotonic,
@@ -68,7 +69,7 @@ fn take_turn<const N: usize>(
     }
 }
 
-pub(super) fn create(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn create(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_exchange_create = user.read()?;
     no_flags(arg.flags)?;
     let (shared, exchange) = (&open_file.shared, &open_file.exchange);

@@ -4,6 +4,7 @@
 
 use kernel::{
     prelude::*,
+    sync::ArcBorrow,
     uaccess::UserPtr, //
 };
 
@@ -39,7 +40,7 @@ use super::{
     User, //
 };
 
-pub(super) fn slots(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn slots(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_msg_slots = user.read()?;
     let direction = match arg.flags {
         0 => Direction::Send,

@@ -4,7 +4,10 @@
 
 use kernel::{
     prelude::*,
-    sync::atomic::Relaxed,
+    sync::{
+        atomic::Relaxed,
+        ArcBorrow, //
+    },
     uaccess::{
         UserPtr,
         UserSlice, //
@@ -61,7 +64,7 @@ use super::{
 impl OpenFile {
     /// Makes a region as [`OpenFile::make`] does, within the limit of the open file.
     pub(super) fn make_region<T: Argument>(
-        &self,
+        self: ArcBorrow<'_, Self>,
         user: &User,
         arg: &mut T,
         make: impl FnOnce(&Owner<'_>, &mut T) -> Result<Region>,
@@ -78,7 +81,7 @@ impl OpenFile {
     }
 }
 
-pub(super) fn register(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn register(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_region_register = user.read()?;
     let access = Access::from_flags(arg.flags)?;
     open_file.make_region(user, &mut arg, |owner, arg| {
@@ -91,7 +94,7 @@ pub(super) fn register(open_file: &OpenFile, user: &User) -> Result {
     })
 }
 
-pub(super) fn window(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn window(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_region_window = user.read()?;
     let access = Access::from_flags(arg.flags)?;
     open_file.make_region(user, &mut arg, |owner, arg| {
@@ -260,7 +263,7 @@ pub(super) fn unexport(open_file: &OpenFile, user: &User) -> Result {
     objects.region_mut(arg.handle)?.unexport(&open_file.shared)
 }
 
-pub(super) fn import(open_file: &OpenFile, user: &User) -> Result {
+pub(super) fn import(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_region_import = user.read()?;
     let access = Access::from_flags(arg.flags)?;
     open_file.check_space()?;

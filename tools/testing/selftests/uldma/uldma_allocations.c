@@ -8,24 +8,13 @@
 #include <limits.h>
 
 #include "uldma_harness.h"
-#include "uldma_kinds.h"
+#include "uldma_trace.h"
 
-#define TRACING "/sys/kernel/tracing/"
 #define NEEDS "the kernel has no tracer of allocations"
 /* Interrupts may allocate meanwhile, so the least of some attempts counts. */
 #define ATTEMPTS 16
 /* Regions that are there beside the one that counts. */
 #define OTHERS 40
-
-/**
- * struct tracer - a tracer of allocations, with a buffer of its own
- * @dir: its directory
- * @on: the file that turns it on and off; opening it would allocate
- */
-struct tracer {
-	char dir[128];
-	int on;
-};
 
 FIXTURE(allocations) {
 	struct tracer tracer;
@@ -33,42 +22,17 @@ FIXTURE(allocations) {
 	char *buf;
 };
 
-static int set(const struct tracer *t, const char *file, const char *value)
-{
-	char path[256];
-
-	snprintf(path, sizeof(path), "%s/%s", t->dir, file);
-	return put(path, value);
-}
-
-static int open_file(const struct tracer *t, const char *file, int flags)
-{
-	char path[256];
-
-	snprintf(path, sizeof(path), "%s/%s", t->dir, file);
-	return open(path, flags);
-}
-
 FIXTURE_SETUP(allocations)
 {
 	struct tracer *t = &self->tracer;
-	char filter[64];
 
-	if (access(TRACING "events/kmem/kmalloc/filter", W_OK))
+	if (!has_event("kmem/kmalloc"))
 		SKIP(return, NEEDS);
 	if (has_kmemleak())
 		SKIP(return, "kmemleak allocates, too");
-	snprintf(t->dir, sizeof(t->dir), TRACING "instances/uldma-%d",
-		 getpid());
-	ASSERT_EQ(0, mkdir(t->dir, 0700));
-	t->on = open_file(t, "tracing_on", O_WRONLY);
-	ASSERT_LE(0, t->on);
-	ASSERT_EQ(1, pwrite(t->on, "0", 1, 0));
-	snprintf(filter, sizeof(filter), "common_pid == %d", gettid());
-	ASSERT_EQ(0, set(t, "events/kmem/kmalloc/filter", filter));
-	ASSERT_EQ(0, set(t, "events/kmem/kmem_cache_alloc/filter", filter));
-	ASSERT_EQ(0, set(t, "events/kmem/kmalloc/enable", "1"));
-	ASSERT_EQ(0, set(t, "events/kmem/kmem_cache_alloc/enable", "1"));
+	ASSERT_EQ(0, tracer_make(t));
+	ASSERT_EQ(0, tracer_add(t, "kmem/kmalloc"));
+	ASSERT_EQ(0, tracer_add(t, "kmem/kmem_cache_alloc"));
 	self->fd = uldma_open(0);
 	ASSERT_LE(0, self->fd);
 	self->buf = buffer((OTHERS + 1) * 16 * page_size());
@@ -78,43 +42,14 @@ FIXTURE_SETUP(allocations)
 FIXTURE_TEARDOWN(allocations)
 {
 	close(self->fd);
-	close(self->tracer.on);
-	rmdir(self->tracer.dir);
+	tracer_end(&self->tracer);
 }
 
-/* The allocations in the trace, or -1 if some were lost. */
-static int traced(const struct tracer *t)
-{
-	bool lost = false;
-	int count = 0;
-	char line[512];
-	FILE *f;
-
-	f = fdopen(open_file(t, "trace", O_RDONLY), "r");
-	if (!f)
-		return -1;
-	while (fgets(line, sizeof(line), f)) {
-		count += strstr(line, ": kmalloc: ") ||
-			 strstr(line, ": kmem_cache_alloc: ");
-		lost |= !!strstr(line, "LOST");
-	}
-	fclose(f);
-	return lost ? -1 : count;
-}
-
-static int begin(const struct tracer *t)
-{
-	/* Opening it so empties the trace. */
-	int trace = open_file(t, "trace", O_WRONLY | O_TRUNC);
-
-	close(trace);
-	return trace >= 0 && pwrite(t->on, "1", 1, 0) == 1 ? 0 : -EIO;
-}
-
-/* The number of allocations since begin(), or -1. */
+/* The number of allocations since tracer_begin(), or -1. */
 static int end(const struct tracer *t)
 {
-	return pwrite(t->on, "0", 1, 0) == 1 ? traced(t) : -1;
+	return tracer_stop(t) ? -1 : traced(t, ": kmalloc: ",
+					    ": kmem_cache_alloc: ");
 }
 
 /**
@@ -135,9 +70,9 @@ static int measure(const struct tracer *t, int fd, void *addr,
 		struct region r;
 		int ret, made, ended;
 
-		ret = begin(t) ?: region_register(fd, addr, length, RW, &r);
+		ret = tracer_begin(t) ?: region_register(fd, addr, length, RW, &r);
 		made = end(t);
-		ret = ret ?: begin(t) ?: region_unregister(fd, r.handle);
+		ret = ret ?: tracer_begin(t) ?: region_unregister(fd, r.handle);
 		ended = end(t);
 		if (ret)
 			return ret;
@@ -157,10 +92,10 @@ TEST_F(allocations, are_seen)
 {
 	int other;
 
-	ASSERT_EQ(0, begin(&self->tracer));
+	ASSERT_EQ(0, tracer_begin(&self->tracer));
 	ASSERT_EQ(0, end(&self->tracer));
 
-	ASSERT_EQ(0, begin(&self->tracer));
+	ASSERT_EQ(0, tracer_begin(&self->tracer));
 	other = uldma_open(0);
 	ASSERT_LT(0, end(&self->tracer));
 	close(other);
@@ -218,7 +153,7 @@ TEST_F(allocations, one_page_more)
 	for (int i = 0; i < OTHERS; i++) {
 		int made;
 
-		ASSERT_EQ(0, begin(&self->tracer));
+		ASSERT_EQ(0, tracer_begin(&self->tracer));
 		ASSERT_EQ(0, region_register(self->fd, self->buf + i * stride,
 					     page_size(), RW, &r[i]));
 		made = end(&self->tracer);

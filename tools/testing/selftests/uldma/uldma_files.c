@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Closing files, of which a process can have thousands.
+ * Opening and closing files, of which a process can have thousands.
  *
  * Closing one waits for nothing. A wait for a grace period of RCU takes about
  * ten milliseconds, for each file one after the other, also when the process is
@@ -11,11 +11,13 @@
 
 #include "uldma_harness.h"
 #include "uldma_conn.h"
+#include "uldma_trace.h"
 
 #define FILES 1000
 /* A lock that another thread has for a moment is a wait, too. */
 #define WAITS (FILES / 10)
 #define PORT 5000
+#define LOCKING "mmap_lock/mmap_lock_start_locking"
 
 static long waits_of(int who)
 {
@@ -109,6 +111,55 @@ TEST_F(files, end_with_their_process)
 	ASSERT_EQ(0, kill(pid, SIGKILL));
 	ASSERT_EQ(pid, waitpid(pid, NULL, 0));
 	EXPECT_GT(WAITS, waits_of(RUSAGE_CHILDREN) - before);
+}
+
+FIXTURE(opening) {
+	struct tracer tracer;
+};
+
+FIXTURE_SETUP(opening)
+{
+	struct tracer *t = &self->tracer;
+
+	if (!has_event(LOCKING) || !has_event("kmem/kmalloc"))
+		SKIP(return, "the kernel has no tracer of locks and allocations");
+	ASSERT_EQ(0, tracer_make(t));
+	ASSERT_EQ(0, tracer_add(t, LOCKING));
+	ASSERT_EQ(0, tracer_add(t, "kmem/kmalloc"));
+	ASSERT_EQ(0, tracer_add(t, "kmem/kmem_cache_alloc"));
+}
+
+FIXTURE_TEARDOWN(opening)
+{
+	tracer_end(&self->tracer);
+}
+
+/*
+ * Opening waits for nothing that a user can hold, since all misc devices of the
+ * machine would wait with it: neither for the lock of an address space, nor for
+ * memory that a control group is charged for. The first object needs both.
+ */
+TEST_F(opening, waits_for_no_user)
+{
+	const struct tracer *t = &self->tracer;
+	char *buf = buffer(page_size());
+	struct region r;
+	int fd;
+
+	ASSERT_NE(NULL, buf);
+	ASSERT_EQ(0, access(uldma_node(), R_OK));
+	ASSERT_EQ(0, tracer_begin(t));
+	fd = uldma_open(0);
+	ASSERT_EQ(0, tracer_stop(t));
+	ASSERT_LE(0, fd);
+	EXPECT_EQ(0, traced(t, "write=true", "GFP_KERNEL_ACCOUNT"));
+
+	ASSERT_EQ(0, tracer_begin(t));
+	ASSERT_EQ(0, region_register(fd, buf, page_size(), RW, &r));
+	ASSERT_EQ(0, tracer_stop(t));
+	EXPECT_LT(0, traced(t, "write=true", "write=true"));
+	EXPECT_LT(0, traced(t, "GFP_KERNEL_ACCOUNT", "GFP_KERNEL_ACCOUNT"));
+	close(fd);
 }
 
 int main(int argc, char **argv)
