@@ -75,11 +75,11 @@ use crate::{
     },
     hw::{
         layout::EventCauses,
+        Doorbells,
         Hardware,
         Hw,
-        LINK_DOORBELL,
-        NETWORK_DOORBELL,
-        SEGMENT_DOORBELLS, //
+        KernelDoorbell,
+        SegmentDoorbells, //
     },
     kernel_ext::{
         errno::{
@@ -387,13 +387,13 @@ impl Shared {
             self.worker.interrupt();
         }
         if events.contains(EventCauses::DOORBELL) {
-            let bits = hw.take_doorbells()?;
-            if bits & LINK_DOORBELL != 0 {
+            let rung = hw.take_doorbells()?;
+            if rung.has(KernelDoorbell::Link) {
                 self.worker.rung_silently();
             }
-            if self.worker.segments_rung(bits) {
+            if self.worker.segments_rung(rung.segments()) {
                 // Peers ring faster than doorbells are forwarded.
-                hw.mask_doorbells(SEGMENT_DOORBELLS, true)?;
+                hw.mask_doorbells(SegmentDoorbells::ALL.into(), true)?;
                 self.worker.segments_masked();
             }
         }
@@ -410,40 +410,29 @@ impl Shared {
         Ok(())
     }
 
-    /// Handles doorbell `bits` as far as they may be for the network interface. Does not sleep.
-    pub(crate) fn handle_network_doorbell(&self, dev: &Device<Bound>, bits: u32) {
+    /// Handles doorbells as far as they may be for the network interface. Does not sleep.
+    pub(crate) fn handle_network_doorbell(&self, dev: &Device<Bound>, rung: Doorbells) {
         if let Some(network) = &self.network {
             let hw = Hw::new(dev, &*self.hw);
-            network.driver().interrupt(hw, network, bits);
-        }
-    }
-
-    /// Handles the interrupt of [`NETWORK_DOORBELL`], which a segment can share. Does not sleep.
-    pub(crate) fn handle_network_vector(&self, dev: &Device<Bound>) {
-        self.handle_network_doorbell(dev, NETWORK_DOORBELL);
-        if self.segments.uses_network_doorbell() {
-            self.worker.segments_rung(NETWORK_DOORBELL);
+            network.driver().interrupt(hw, network, rung);
         }
     }
 
     /// Handles the doorbell interrupt of hardware whose doorbells can be read without sleeping.
     pub(crate) fn handle_doorbell(&self, dev: &Device<Bound>) -> Result {
         let hw = Hw::new(dev, &*self.hw);
-        let bits = hw.take_doorbells()?;
-        self.handle_network_doorbell(dev, bits);
-        self.handle_other_doorbells(bits);
+        let rung = hw.take_doorbells()?;
+        self.handle_network_doorbell(dev, rung);
+        self.handle_other_doorbells(rung);
         Ok(())
     }
 
-    /// Handles doorbell `bits` of the control channel and of segments. Does not sleep.
-    pub(crate) fn handle_other_doorbells(&self, mut bits: u32) {
-        if bits & LINK_DOORBELL != 0 {
+    /// Handles doorbells of the control channel and of segments. Does not sleep.
+    pub(crate) fn handle_other_doorbells(&self, rung: Doorbells) {
+        if rung.has(KernelDoorbell::Link) {
             self.worker.rung();
         }
-        if !self.segments.uses_network_doorbell() {
-            bits &= !NETWORK_DOORBELL;
-        }
-        self.worker.segments_rung(bits);
+        self.worker.segments_rung(rung.segments());
     }
 }
 

@@ -29,6 +29,7 @@ use crate::kernel_ext::{
 
 pub(crate) mod adapter;
 mod command;
+mod doorbell;
 mod geometry;
 pub(crate) mod health;
 pub(crate) mod ivshmem;
@@ -55,6 +56,11 @@ pub(crate) use command::{
     CpuCopy,
     PeerRegionOffset, //
 };
+pub(crate) use doorbell::{
+    Doorbells,
+    KernelDoorbell,
+    SegmentDoorbells, //
+};
 pub(crate) use geometry::Geometry;
 pub(crate) use link_message::LinkMessage;
 
@@ -62,16 +68,6 @@ use geometry::{
     section_size,
     MIN_SECTION, //
 };
-
-/// Doorbell bit that asks a peer to poll its control ring.
-pub(crate) const LINK_DOORBELL: u32 = 1 << 0;
-
-/// Doorbell bit for the network interface, on hardware that gives it an interrupt of its own. A window
-/// segment can have the same bit, which on ivshmem rings by another interrupt.
-pub(crate) const NETWORK_DOORBELL: u32 = 1 << 31;
-
-/// Doorbell bits of segments alone.
-pub(crate) const SEGMENT_DOORBELLS: u32 = !(LINK_DOORBELL | NETWORK_DOORBELL);
 
 /// The kind of hardware that connects the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,19 +245,17 @@ pub(crate) trait Hardware: Send + Sync {
     /// peers.
     fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<LinkState>;
 
-    /// Sets doorbell bits of node `peer`.
-    fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result;
+    /// Rings node `peer` for its kernel. For the network interface `doorbell` is what the peer has
+    /// announced.
+    fn ring(&self, dev: &Device<Bound>, peer: u32, doorbell: KernelDoorbell) -> Result;
 
-    /// Rings node `peer` for the network interface, by the doorbell bit that it has announced:
-    /// [`NETWORK_DOORBELL`] or [`LINK_DOORBELL`].
-    fn ring_network(&self, dev: &Device<Bound>, peer: u32, doorbell: u32) -> Result {
-        self.ring(dev, peer, doorbell)
-    }
+    /// Rings node `peer` for a program that has a segment with this doorbell.
+    fn ring_segment(&self, dev: &Device<Bound>, peer: u32, doorbell: SegmentDoorbells) -> Result;
 
-    /// Returns the doorbell bit by which peers ring this node for the network interface:
-    /// [`NETWORK_DOORBELL`], or [`LINK_DOORBELL`] if that has no interrupt of its own.
-    fn network_doorbell(&self) -> u32 {
-        LINK_DOORBELL
+    /// Returns the doorbell by which peers ring this node for the network interface:
+    /// [`KernelDoorbell::Link`] if that of the network has no interrupt of its own.
+    fn network_doorbell(&self) -> KernelDoorbell {
+        KernelDoorbell::Link
     }
 
     /// Returns the MSI-X vector by which peers ring this node for the network interface; none if
@@ -272,15 +266,15 @@ pub(crate) trait Hardware: Send + Sync {
 
     /// Reads and acknowledges doorbell bits that peers have set. Returns all bits if the hardware
     /// has only one doorbell.
-    fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32>;
+    fn take_doorbells(&self, dev: &Device<Bound>) -> Result<Doorbells>;
 
-    /// Masks or unmasks the interrupts of doorbell `bits`. Bits that were set while masked interrupt
-    /// when unmasked.
+    /// Masks or unmasks the interrupts of `doorbells`. Those that were rung while masked interrupt when
+    /// unmasked.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP` if the hardware cannot, `ENODEV` if the device has left the bus.
-    fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
+    fn mask_doorbells(&self, dev: &Device<Bound>, doorbells: Doorbells, masked: bool) -> Result {
         Err(eopnotsupp())
     }
 
@@ -294,7 +288,7 @@ pub(crate) trait Hardware: Send + Sync {
     }
 
     /// Passes a message to `peer`. Returns true if the peer sleeps, and so needs
-    /// [`LINK_DOORBELL`].
+    /// [`KernelDoorbell::Link`].
     ///
     /// By default the message passes through the window.
     ///
@@ -488,7 +482,7 @@ impl<'a> Hw<'a> {
     }
 
     /// [`Hardware::network_doorbell`].
-    pub(crate) fn network_doorbell(self) -> u32 {
+    pub(crate) fn network_doorbell(self) -> KernelDoorbell {
         self.ops.network_doorbell()
     }
 
@@ -512,11 +506,11 @@ impl<'a> Hw<'a> {
         fn has_caught_up() -> Result<bool>;
         fn progress() -> Result<u64>;
         fn link(peer: u32) -> Result<LinkState>;
-        fn ring(peer: u32, bits: u32) -> Result;
-        fn ring_network(peer: u32, doorbell: u32) -> Result;
+        fn ring(peer: u32, doorbell: KernelDoorbell) -> Result;
+        fn ring_segment(peer: u32, doorbell: SegmentDoorbells) -> Result;
         fn send_msg(peer: u32, message: &LinkMessage<'_>) -> Result<bool>;
-        fn take_doorbells() -> Result<u32>;
-        fn mask_doorbells(bits: u32, masked: bool) -> Result;
+        fn take_doorbells() -> Result<Doorbells>;
+        fn mask_doorbells(doorbells: Doorbells, masked: bool) -> Result;
         fn enable(tables: &TableSetup) -> Result;
         fn reset() -> Result;
         fn quiesce();

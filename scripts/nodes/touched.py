@@ -92,6 +92,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"device(/(ask|binding|progress))?\.rs|driver(/adapter)?\.rs": (*LIFE, *BROAD),
     r"kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"hw/link_message\.rs": LINK,
+    r"hw/doorbell\.rs": (*LINK, *NETWORK, *EXPORTS),
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),
     r"(driver|hw)/loopback\.rs|kernel_ext/faux\.rs": (*LIFE, *LOOPBACK),
     r"mem/(lmm(/.*)?|charge.*)\.rs|user_abi/(access|ledger)\.rs|user/(ioctl/)?region\.rs": (

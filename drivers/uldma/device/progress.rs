@@ -6,7 +6,11 @@ use kernel::time::Delta;
 
 use super::Shared;
 use crate::{
-    hw::Hw,
+    hw::{
+        Doorbells,
+        Hw,
+        SegmentDoorbells, //
+    },
     kernel_ext::wakeup,
     link::progress_worker::ProgressOps, //
 };
@@ -97,14 +101,14 @@ impl ProgressOps for Shared {
         self.connections.release_ended(&self.conn_ctx());
     }
 
-    fn ring_segments(&self, bits: u32) {
-        self.segments.rung(bits);
+    fn ring_segments(&self, rung: SegmentDoorbells) {
+        self.segments.rung(rung);
     }
 
-    fn mask(&self, bits: u32, masked: bool) {
+    fn mask(&self, doorbells: Doorbells, masked: bool) {
         if let Some(guard) = self.gate.enter() {
             // As in `poll_once`.
-            let _ = Hw::new(guard.dev(), &*self.hw).mask_doorbells(bits, masked);
+            let _ = Hw::new(guard.dev(), &*self.hw).mask_doorbells(doorbells, masked);
         }
     }
 }

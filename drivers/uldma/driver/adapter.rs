@@ -26,7 +26,7 @@ use crate::{
     hw::{
         adapter::Adapter,
         layout,
-        LINK_DOORBELL, //
+        KernelDoorbell, //
     },
     kernel_ext::compat::{
         pci_device_table,
@@ -63,7 +63,8 @@ struct ControlHandler {
 impl IrqHandler for ControlHandler {
     fn handle(&self, device: &Device<Bound>) -> IrqReturn {
         if self.is_network {
-            self.shared.handle_network_doorbell(device, LINK_DOORBELL);
+            self.shared
+                .handle_network_doorbell(device, KernelDoorbell::Link.into());
         }
         self.shared.worker.rung();
         IrqReturn::Handled
@@ -75,7 +76,8 @@ struct NetworkHandler(Arc<Shared>);
 
 impl IrqHandler for NetworkHandler {
     fn handle(&self, device: &Device<Bound>) -> IrqReturn {
-        self.0.handle_network_vector(device);
+        self.0
+            .handle_network_doorbell(device, KernelDoorbell::Network.into());
         IrqReturn::Handled
     }
 }

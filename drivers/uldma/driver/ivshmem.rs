@@ -30,8 +30,9 @@ use crate::{
             VECTOR_CONTROL,
             VECTOR_NETWORK, //
         },
+        Doorbells,
         Hardware,
-        NETWORK_DOORBELL, //
+        KernelDoorbell, //
     },
     kernel_ext::compat::{
         pci_device_table,
@@ -57,11 +58,11 @@ impl IrqHandler for DoorbellHandler {
     fn handle(&self, device: &Device<Bound>) -> IrqReturn {
         // No register says what rang.
         let of_network = match self.hw.network_doorbell() {
-            NETWORK_DOORBELL => !NETWORK_DOORBELL,
-            _ => u32::MAX,
+            KernelDoorbell::Network => Doorbells::ALL.without(KernelDoorbell::Network),
+            KernelDoorbell::Link => Doorbells::ALL,
         };
         self.shared.handle_network_doorbell(device, of_network);
-        self.shared.handle_other_doorbells(u32::MAX);
+        self.shared.handle_other_doorbells(Doorbells::ALL);
         IrqReturn::Handled
     }
 }
@@ -76,7 +77,7 @@ impl IrqHandler for NetworkHandler {
     fn handle(&self, device: &Device<Bound>) -> IrqReturn {
         self.hw.network_vector_rang();
         self.shared
-            .handle_network_doorbell(device, NETWORK_DOORBELL);
+            .handle_network_doorbell(device, KernelDoorbell::Network.into());
         IrqReturn::Handled
     }
 }

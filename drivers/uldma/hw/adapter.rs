@@ -49,15 +49,16 @@ use super::{
     ContextCounters,
     ContextSetup,
     DevicePage,
+    Doorbells,
     Geometry,
     Hardware,
+    KernelDoorbell,
     KernelQueues,
     LinkState,
     RegionOffset,
+    SegmentDoorbells,
     TableSetup,
-    LINK_DOORBELL,
-    MIN_SECTION,
-    NETWORK_DOORBELL, //
+    MIN_SECTION, //
 };
 use crate::{
     kernel_ext::{
@@ -283,6 +284,11 @@ impl Adapter {
         self.wait_clear(dev, || Ok(bar.read(reg::INVALIDATE_PENDING)), u32::MAX)
     }
 
+    fn ring_bits(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result {
+        let doorbell = self.of_peer(reg::PEER_DOORBELL, peer)?;
+        self.registers.access(dev)?.try_write(doorbell, bits)
+    }
+
     /// Checks the number of a context, which may be one of the kernel's.
     fn context(&self, context: u32) -> Result<usize> {
         if context >= self.contexts {
@@ -400,16 +406,19 @@ impl Hardware for Adapter {
         })
     }
 
-    fn ring(&self, dev: &Device<Bound>, peer: u32, bits: u32) -> Result {
-        let doorbell = self.of_peer(reg::PEER_DOORBELL, peer)?;
-        self.registers.access(dev)?.try_write(doorbell, bits)
+    fn ring(&self, dev: &Device<Bound>, peer: u32, doorbell: KernelDoorbell) -> Result {
+        self.ring_bits(dev, peer, doorbell.bit())
     }
 
-    fn network_doorbell(&self) -> u32 {
+    fn ring_segment(&self, dev: &Device<Bound>, peer: u32, doorbell: SegmentDoorbells) -> Result {
+        self.ring_bits(dev, peer, doorbell.bits())
+    }
+
+    fn network_doorbell(&self) -> KernelDoorbell {
         if self.has_network_vector {
-            NETWORK_DOORBELL
+            KernelDoorbell::Network
         } else {
-            LINK_DOORBELL
+            KernelDoorbell::Link
         }
     }
 
@@ -422,21 +431,22 @@ impl Hardware for Adapter {
         Some(vector.into())
     }
 
-    fn take_doorbells(&self, dev: &Device<Bound>) -> Result<u32> {
+    fn take_doorbells(&self, dev: &Device<Bound>) -> Result<Doorbells> {
         let bar = self.registers.access(dev)?;
         let bits = bar.read(reg::DOORBELL);
         bar.write(reg::DOORBELL, bits);
-        Ok(bits)
+        Ok(Doorbells::of_bits(bits))
     }
 
-    fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
+    fn mask_doorbells(&self, dev: &Device<Bound>, doorbells: Doorbells, masked: bool) -> Result {
+        let bits = doorbells.bits();
         let bar = self.registers.access(dev)?;
         let mut mask = self.doorbell_mask.lock();
         *mask = if masked { *mask | bits } else { *mask & !bits };
         bar.write(reg::DOORBELL_MASK, *mask);
-        if masked && bits & LINK_DOORBELL != 0 {
+        if masked && doorbells.has(KernelDoorbell::Link) {
             // It is not acknowledged elsewhere, so that a later pending bit has rung later.
-            bar.write(reg::DOORBELL, LINK_DOORBELL);
+            bar.write(reg::DOORBELL, KernelDoorbell::Link.bit());
         }
         Ok(())
     }

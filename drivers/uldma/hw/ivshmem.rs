@@ -33,12 +33,13 @@ use super::{
     section_size,
     Backend,
     DevicePage,
+    Doorbells,
     Geometry,
     Hardware,
+    KernelDoorbell,
     LinkState,
-    LINK_DOORBELL,
-    MIN_SECTION,
-    NETWORK_DOORBELL, //
+    SegmentDoorbells,
+    MIN_SECTION, //
 };
 use crate::{
     kernel_ext::{
@@ -90,16 +91,15 @@ pub(crate) struct Ivshmem {
     is_masked: Atomic<bool>,
 }
 
-/// Returns the vector that rings a peer for the network interface, if the peer has announced
-/// `doorbell`, and this node has [`VECTOR_NETWORK`] if `has_vector`.
+/// Returns the vector by which `doorbell` of a peer rings, where this node has [`VECTOR_NETWORK`] if
+/// `has_vector`.
 ///
 /// A server may give nodes different numbers of vectors, and each node those of the others that it has
 /// itself.
-fn network_vector(doorbell: u32, has_vector: bool) -> u16 {
-    if doorbell == NETWORK_DOORBELL && has_vector {
-        VECTOR_NETWORK
-    } else {
-        VECTOR_CONTROL
+fn vector_of(doorbell: KernelDoorbell, has_vector: bool) -> u16 {
+    match doorbell {
+        KernelDoorbell::Network if has_vector => VECTOR_NETWORK,
+        KernelDoorbell::Network | KernelDoorbell::Link => VECTOR_CONTROL,
     }
 }
 
@@ -212,32 +212,33 @@ impl Hardware for Ivshmem {
         Ok(LinkState::ALWAYS_UP)
     }
 
-    fn ring(&self, dev: &Device<Bound>, peer: u32, _bits: u32) -> Result {
+    fn ring(&self, dev: &Device<Bound>, peer: u32, doorbell: KernelDoorbell) -> Result {
+        self.geometry.check_peer(peer)?;
+        let has_vector = self.has_network_vector.load(Relaxed);
+        self.ring_vector(dev, peer, vector_of(doorbell, has_vector))
+    }
+
+    fn ring_segment(&self, dev: &Device<Bound>, peer: u32, _doorbell: SegmentDoorbells) -> Result {
         self.geometry.check_peer(peer)?;
         self.ring_vector(dev, peer, VECTOR_CONTROL)
     }
 
-    fn ring_network(&self, dev: &Device<Bound>, peer: u32, doorbell: u32) -> Result {
-        self.geometry.check_peer(peer)?;
-        let has_vector = self.has_network_vector.load(Relaxed);
-        self.ring_vector(dev, peer, network_vector(doorbell, has_vector))
-    }
-
-    fn network_doorbell(&self) -> u32 {
+    fn network_doorbell(&self) -> KernelDoorbell {
         if self.has_network_vector.load(Relaxed) {
-            NETWORK_DOORBELL
+            KernelDoorbell::Network
         } else {
-            LINK_DOORBELL
+            KernelDoorbell::Link
         }
     }
 
     fn network_vector(&self) -> Option<u32> {
         let has_vector = self.has_network_vector.load(Relaxed);
-        Some(network_vector(NETWORK_DOORBELL, has_vector).into())
+        Some(vector_of(KernelDoorbell::Network, has_vector).into())
     }
 
-    fn mask_doorbells(&self, dev: &Device<Bound>, bits: u32, masked: bool) -> Result {
-        if bits != NETWORK_DOORBELL || !self.has_network_vector.load(Relaxed) {
+    fn mask_doorbells(&self, dev: &Device<Bound>, doorbells: Doorbells, masked: bool) -> Result {
+        let is_network = doorbells == KernelDoorbell::Network.into();
+        if !is_network || !self.has_network_vector.load(Relaxed) {
             return Err(eopnotsupp());
         }
         // The kernel counts how often an interrupt is masked.
@@ -247,8 +248,8 @@ impl Hardware for Ivshmem {
         Ok(())
     }
 
-    fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<u32> {
-        Ok(u32::MAX)
+    fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<Doorbells> {
+        Ok(Doorbells::ALL)
     }
 }
 
@@ -258,13 +259,13 @@ mod tests {
 
     #[test]
     fn the_network_rings_the_vector_that_both_nodes_have() {
-        assert_eq!(network_vector(NETWORK_DOORBELL, true), VECTOR_NETWORK);
+        assert_eq!(vector_of(KernelDoorbell::Network, true), VECTOR_NETWORK);
         for (doorbell, has_vector) in [
-            (NETWORK_DOORBELL, false),
-            (LINK_DOORBELL, true),
-            (LINK_DOORBELL, false),
+            (KernelDoorbell::Network, false),
+            (KernelDoorbell::Link, true),
+            (KernelDoorbell::Link, false),
         ] {
-            assert_eq!(network_vector(doorbell, has_vector), VECTOR_CONTROL);
+            assert_eq!(vector_of(doorbell, has_vector), VECTOR_CONTROL);
         }
     }
 }

@@ -39,11 +39,13 @@ use super::{
     Backend,
     CpuCopy,
     DevicePage,
+    Doorbells,
     Geometry,
     Hardware,
+    KernelDoorbell,
     LinkState,
-    MIN_SECTION,
-    NETWORK_DOORBELL, //
+    SegmentDoorbells,
+    MIN_SECTION, //
 };
 use crate::kernel_ext::{
     net::bh_lock::{
@@ -246,6 +248,12 @@ impl Loopback {
             health: Health::new(),
         })
     }
+
+    fn ring_bits(&self, peer: u32, bits: u32) -> Result {
+        self.geometry.check_peer(peer)?;
+        self.wire.bell(peer)?.ring(bits);
+        Ok(())
+    }
 }
 
 impl Hardware for Loopback {
@@ -274,19 +282,22 @@ impl Hardware for Loopback {
         Ok(LinkState::ALWAYS_UP)
     }
 
-    fn ring(&self, _dev: &Device<Bound>, peer: u32, bits: u32) -> Result {
-        self.geometry.check_peer(peer)?;
-        self.wire.bell(peer)?.ring(bits);
-        Ok(())
+    fn ring(&self, _dev: &Device<Bound>, peer: u32, doorbell: KernelDoorbell) -> Result {
+        self.ring_bits(peer, doorbell.bit())
     }
 
-    fn network_doorbell(&self) -> u32 {
-        NETWORK_DOORBELL
+    fn ring_segment(&self, _dev: &Device<Bound>, peer: u32, doorbell: SegmentDoorbells) -> Result {
+        self.ring_bits(peer, doorbell.bits())
     }
 
-    fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<u32> {
+    fn network_doorbell(&self) -> KernelDoorbell {
+        KernelDoorbell::Network
+    }
+
+    fn take_doorbells(&self, _dev: &Device<Bound>) -> Result<Doorbells> {
         let bell = self.wire.bell(self.geometry.node)?;
-        Ok(core::mem::take(&mut bell.state.lock().bits))
+        let bits = core::mem::take(&mut bell.state.lock().bits);
+        Ok(Doorbells::of_bits(bits))
     }
 
     fn export_pages(&self, pages: Arc<PageList>) -> Result<u64> {

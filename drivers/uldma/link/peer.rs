@@ -52,7 +52,7 @@ use crate::{
     hw::{
         self,
         Hw,
-        LINK_DOORBELL, //
+        KernelDoorbell, //
     },
     kernel_ext::{
         errno::{
@@ -256,7 +256,7 @@ impl Peer {
         // Neither zero nor all ones.
         state.session.own = (random::u32() & 0x7fff_ffff) | 1;
         state.write_handshake(hw, self.node)?;
-        hw.ring(self.node, LINK_DOORBELL)
+        hw.ring(self.node, KernelDoorbell::Link)
     }
 
     /// Updates the session from what the peer wrote; `hw_link` is the state of the hardware, if it
@@ -297,7 +297,7 @@ impl Peer {
                 state.rings = Rings::begin(&state.channel(hw, self.node))?;
                 state.write_handshake(hw, self.node)?;
                 // The peer may have polled too early.
-                hw.ring(self.node, LINK_DOORBELL)?;
+                hw.ring(self.node, KernelDoorbell::Link)?;
                 Ok(Change::None)
             }
             Step::Up => {
@@ -357,7 +357,7 @@ impl Peer {
         let mut state = self.state.lock();
         state.session.own = 0;
         state.write_handshake(hw, self.node)?;
-        hw.ring(self.node, LINK_DOORBELL)
+        hw.ring(self.node, KernelDoorbell::Link)
     }
 
     /// Writes the heartbeat of this node.
@@ -416,7 +416,7 @@ impl Peer {
         let mut state = self.state.lock();
         if state.session.up && Rings::peer_needs_credits(&state.channel(hw, self.node))? {
             state.counters.doorbells += 1;
-            hw.ring(self.node, LINK_DOORBELL)?;
+            hw.ring(self.node, KernelDoorbell::Link)?;
         }
         Ok(())
     }
@@ -495,7 +495,7 @@ impl PeerState {
         if wake {
             self.counters.doorbells += 1;
             self.turnaround.rang(now);
-            hw.ring(peer, LINK_DOORBELL)?;
+            hw.ring(peer, KernelDoorbell::Link)?;
         }
         Ok(wake)
     }

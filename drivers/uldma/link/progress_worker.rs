@@ -53,6 +53,10 @@ use kernel::{
 };
 
 use crate::{
+    hw::{
+        Doorbells,
+        SegmentDoorbells, //
+    },
     kernel_ext::{
         wait::is_processor_wanted,
         wakeup,
@@ -118,10 +122,10 @@ pub(crate) trait ProgressOps: Send + Sync {
     fn heartbeat(&self);
     /// Unpins memory of ended connections, which may wait for processes.
     fn release(&self);
-    /// Wakes the programs of the segments that doorbell `bits` may be for.
-    fn ring_segments(&self, bits: u32);
-    /// Masks or unmasks doorbell `bits`, if the hardware can.
-    fn mask(&self, bits: u32, masked: bool);
+    /// Wakes the programs of the segments that these doorbells may be for.
+    fn ring_segments(&self, rung: SegmentDoorbells);
+    /// Masks or unmasks doorbells, if the hardware can.
+    fn mask(&self, doorbells: Doorbells, masked: bool);
 }
 
 /// Counters of the progress worker.
@@ -154,7 +158,7 @@ pub(crate) struct ProgressWorker {
     moderated: Atomic<bool>,
     /// The device is being unbound: all loops here end.
     stopping: Atomic<bool>,
-    /// Doorbell bits of segments that rang and were not forwarded.
+    /// [`SegmentDoorbells`] that rang and were not forwarded.
     segment_bits: Atomic<u32>,
     /// The doorbells of segments are masked in the hardware.
     segment_bits_masked: Atomic<bool>,

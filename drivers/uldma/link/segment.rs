@@ -26,7 +26,7 @@ use crate::{
         layout::MAX_NODES,
         Hardware,
         Hw,
-        NETWORK_DOORBELL, //
+        SegmentDoorbells, //
     },
     kernel_ext::{
         dma::SharedPage,
@@ -137,8 +137,6 @@ pub(crate) struct Segments {
     state: Mutex<SegmentsState>,
     /// True if there is something in `SegmentsState::unreported`.
     has_unreported: Atomic<bool>,
-    /// Number of segments whose doorbell is [`NETWORK_DOORBELL`].
-    with_network_doorbell: Atomic<usize>,
 }
 
 struct SegmentsState {
@@ -254,8 +252,6 @@ impl Segment {
             });
         if segment.is_err() {
             events.remove_doorbell(&doorbell);
-        } else if window.doorbell() == NETWORK_DOORBELL {
-            ctx.segments.with_network_doorbell.fetch_add(1, Relaxed);
         }
         segment
     }
@@ -288,7 +284,7 @@ impl Segment {
                     is_missed = true;
                     continue;
                 }
-                Hw::new(guard.dev(), ctx.hw).ring(peer.node(), self.window.doorbell())?;
+                Hw::new(guard.dev(), ctx.hw).ring_segment(peer.node(), self.window.doorbell())?;
                 rung = true;
             }
         }
@@ -302,9 +298,6 @@ impl Segment {
     fn forget(&self, ctx: &SegmentCtx<'_>) {
         ctx.mmap_offsets.remove(self.range);
         self.events.remove_doorbell(&self.doorbell);
-        if self.window.doorbell() == NETWORK_DOORBELL {
-            ctx.segments.with_network_doorbell.fetch_sub(1, Relaxed);
-        }
     }
 
     /// Ends this side.
@@ -458,13 +451,7 @@ impl Segments {
         pin_init!(Self {
             state <- new_mutex!(state, "uldma::Segments::state"),
             has_unreported: Atomic::new(false),
-            with_network_doorbell: Atomic::new(0),
         })
-    }
-
-    /// Returns true if a segment shares the doorbell of the network interface.
-    pub(crate) fn uses_network_doorbell(&self) -> bool {
-        self.with_network_doorbell.load(Relaxed) > 0
     }
 
     /// Returns the current epoch, to be read before `peer` is asked for a segment.
@@ -495,10 +482,10 @@ impl Segments {
         }
     }
 
-    /// Wakes the programs of all segments whose doorbell bit is set.
-    pub(crate) fn rung(&self, bits: u32) {
+    /// Wakes the programs of all segments whose doorbells may have rung.
+    pub(crate) fn rung(&self, rung: SegmentDoorbells) {
         for segment in &self.state.lock().segments {
-            if segment.window.doorbell() & bits != 0 {
+            if segment.window.doorbell().meet(rung) {
                 segment.events.ring(&segment.doorbell);
             }
         }

@@ -25,6 +25,7 @@ use kernel::{
 
 use super::area::CHANNEL_SIZE;
 use crate::{
+    hw::SegmentDoorbells,
     kernel_ext::{
         errno::eproto,
         range_alloc::RangeAllocator, //
@@ -105,11 +106,9 @@ impl WindowRange {
         self.pages
     }
 
-    /// Returns the doorbell bit of the range: the same on all nodes, shared with some other ranges,
-    /// and never that of the control channel.
-    pub(crate) fn doorbell(&self) -> u32 {
-        // The remainder is less than 31.
-        1 << (1 + (self.page % 31) as u32)
+    /// Returns the doorbell of a segment in the range.
+    pub(crate) fn doorbell(&self) -> SegmentDoorbells {
+        SegmentDoorbells::of_page(self.page)
     }
 }
 

@@ -51,9 +51,10 @@ use crate::{
         send_queue::SendQueue, //
     },
     hw::{
+        Doorbells,
         Hardware,
         Hw,
-        LINK_DOORBELL, //
+        KernelDoorbell, //
     },
     kernel_ext::{
         net::{
@@ -318,17 +319,17 @@ impl Interface {
         Ok(true)
     }
 
-    /// Handles doorbell `bits`, some of which may be for the network. Called by interrupts.
-    pub(crate) fn interrupt(&self, hw: Hw<'_>, device: &NetDevice<Self>, bits: u32) {
+    /// Handles doorbells, some of which may be for the network. Called by interrupts.
+    pub(crate) fn interrupt(&self, hw: Hw<'_>, device: &NetDevice<Self>, rung: Doorbells) {
         let mut found = false;
         for queue in self.queues() {
-            if queue.may_ring(bits) && queue.has_work(hw) {
+            if queue.may_ring(rung) && queue.has_work(hw) {
                 queue.counters.interrupts.add(1);
                 device.schedule(queue.number());
                 found = true;
             }
         }
-        if !found && bits & hw.network_doorbell() != 0 {
+        if !found && rung.has(hw.network_doorbell()) {
             self.in_vain.fetch_add(1, Relaxed);
         }
     }
@@ -340,9 +341,9 @@ impl Interface {
         let most = TICK.as_nanos() / PART_IN_VAIN / wakeup::cost().as_nanos().max(1);
         let in_vain = i64::from(self.in_vain.xchg(0, Full));
         // The control channel moderates its own.
-        let masked = in_vain > most && doorbell != LINK_DOORBELL;
+        let masked = in_vain > most && doorbell != KernelDoorbell::Link;
         if self.is_masked.xchg(masked, Full) != masked {
-            hw.mask_doorbells(doorbell, masked)?;
+            hw.mask_doorbells(doorbell.into(), masked)?;
             self.moderations.add(masked.into());
         }
         Ok(())

@@ -39,7 +39,10 @@ use super::{
     }, //
 };
 use crate::{
-    hw::Hw,
+    hw::{
+        Doorbells,
+        Hw, //
+    },
     kernel_ext::{
         net::{
             bh_lock::{
@@ -102,7 +105,7 @@ pub(super) struct PeerQueue {
     doorbell_cost: Atomic<i64>,
     /// What the peer accepts: the bits of [`Offloads`].
     accepts: Atomic<u32>,
-    /// The doorbell bits by which the peer may ring for packets and room.
+    /// The [`Doorbells`] by which the peer may ring for packets and room.
     rung_by: Atomic<u32>,
     /// The peer broke the rules, which the progress worker has to report.
     violated: Atomic<bool>,
@@ -126,7 +129,7 @@ impl PeerQueue {
             rang: Atomic::new(false),
             doorbell_cost: Atomic::new(0),
             accepts: Atomic::new(0),
-            rung_by: Atomic::new(u32::MAX),
+            rung_by: Atomic::new(Doorbells::ALL.bits()),
             violated: Atomic::new(false),
             counters: Counters::default(),
         })
@@ -219,14 +222,14 @@ impl PeerQueue {
         self.flies.load(Relaxed)
     }
 
-    /// Notes the doorbell bits by which the peer may ring for packets and room.
-    pub(super) fn set_rung_by(&self, bits: u32) {
-        self.rung_by.store(bits, Relaxed);
+    /// Notes the doorbells by which the peer may ring for packets and room.
+    pub(super) fn set_rung_by(&self, doorbells: Doorbells) {
+        self.rung_by.store(doorbells.bits(), Relaxed);
     }
 
-    /// Returns true if the peer may have rung one of the doorbell `bits` for packets or room.
-    pub(super) fn may_ring(&self, bits: u32) -> bool {
-        self.rung_by.load(Relaxed) & bits != 0
+    /// Returns true if the peer may have rung one of these doorbells for packets or room.
+    pub(super) fn may_ring(&self, rung: Doorbells) -> bool {
+        Doorbells::of_bits(self.rung_by.load(Relaxed)).meet(rung)
     }
 
     /// Returns true if the peer has sent something, or has made room that this node waits for. For

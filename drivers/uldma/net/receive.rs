@@ -20,6 +20,7 @@ use super::{
     ring::Consumer, //
 };
 use crate::{
+    hw::KernelDoorbell,
     kernel_ext::{
         net::{
             napi::Poll,
@@ -66,8 +67,8 @@ pub(super) struct Receive {
 pub(super) struct Back {
     /// The range of the peer's section.
     pub(super) range: WindowRange,
-    /// The doorbell bit.
-    pub(super) doorbell: u32,
+    /// The doorbell.
+    pub(super) doorbell: KernelDoorbell,
 }
 
 /// A frame that was taken.
@@ -240,7 +241,7 @@ impl Receive {
         window::full_fence();
         if ring.needs_doorbell(own.wanted()?) {
             counters.credits_rung.add(1);
-            own.hw.ring_network(peer, doorbell)?;
+            own.hw.ring(peer, doorbell)?;
         }
         Ok(())
     }

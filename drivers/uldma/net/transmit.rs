@@ -30,7 +30,10 @@ use super::{
     ring::Producer, //
 };
 use crate::{
-    hw::Hw,
+    hw::{
+        Hw,
+        KernelDoorbell, //
+    },
     kernel_ext::{
         errno::{
             enotconn,
@@ -63,8 +66,8 @@ pub(super) struct Route {
     pub(super) range: WindowRange,
     /// Bytes of the longest packet that the peer takes.
     pub(super) max_frame: u32,
-    /// The doorbell bit that rings the peer.
-    pub(super) doorbell: u32,
+    /// The doorbell that rings the peer.
+    pub(super) doorbell: KernelDoorbell,
     /// The way of large packets, if both nodes have engines.
     pub(super) engine: Option<Engine>,
 }
@@ -367,7 +370,7 @@ impl Transmit {
             route.ring.consumed(own.consumed()?)?;
             if route.ring.needs_doorbell() {
                 counters.doorbells_rung.add(1);
-                own.hw.ring_network(peer, route.doorbell)?;
+                own.hw.ring(peer, route.doorbell)?;
                 return Ok(true);
             }
         }

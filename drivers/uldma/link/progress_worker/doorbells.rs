@@ -23,10 +23,7 @@ use super::{
     SEGMENTS, //
 };
 use crate::{
-    hw::{
-        LINK_DOORBELL,
-        SEGMENT_DOORBELLS, //
-    },
+    hw::SegmentDoorbells,
     kernel_ext::{
         wakeup,
         workqueue::module, //
@@ -54,15 +51,14 @@ impl ProgressWorker {
         }
     }
 
-    /// Records doorbell `bits` of segments. Does not sleep. Returns true if earlier bits have not
-    /// been forwarded yet.
-    pub(crate) fn segments_rung(self: &Arc<Self>, bits: u32) -> bool {
-        let bits = bits & !LINK_DOORBELL;
-        if bits == 0 {
+    /// Records doorbells of segments. Does not sleep. Returns true if earlier ones have not been
+    /// forwarded yet.
+    pub(crate) fn segments_rung(self: &Arc<Self>, rung: SegmentDoorbells) -> bool {
+        if rung.is_empty() {
             return false;
         }
         let mut noted = self.segment_bits.load(Relaxed);
-        while let Err(other) = self.segment_bits.cmpxchg(noted, noted | bits, Full) {
+        while let Err(other) = self.segment_bits.cmpxchg(noted, noted | rung.bits(), Full) {
             noted = other;
         }
         if noted == 0 {
@@ -87,16 +83,16 @@ impl ProgressWorker {
         if let Some(pause) = pace.pause(self.age()) {
             fsleep(Delta::from_nanos(pause));
         }
-        let bits = self.segment_bits.xchg(0, Full);
-        if bits != 0 && !self.is_stopping() {
+        let rung = SegmentDoorbells::of_bits(self.segment_bits.xchg(0, Full));
+        if !rung.is_empty() && !self.is_stopping() {
             self.passes.fetch_add(1, Relaxed);
             let began = self.age();
-            ops.ring_segments(bits);
+            ops.ring_segments(rung);
             pace.passed(began, self.age(), wakeup::cost().as_nanos());
         }
         if self.segment_bits_masked.xchg(false, Full) {
             // Doorbells that rang meanwhile interrupt now.
-            ops.mask(SEGMENT_DOORBELLS, false);
+            ops.mask(SegmentDoorbells::ALL.into(), false);
         }
     }
 }

@@ -31,7 +31,7 @@ use super::{
     TICK, //
 };
 use crate::{
-    hw::LINK_DOORBELL,
+    hw::KernelDoorbell,
     kernel_ext::wait::is_processor_wanted,
     link::polling::Polling,
     params, //
@@ -123,7 +123,7 @@ impl ProgressWorker {
                 Left::NothingButRings => {
                     if !self.moderated.xchg(true, Full) {
                         self.moderations.fetch_add(1, Relaxed);
-                        ops.mask(LINK_DOORBELL, true);
+                        ops.mask(KernelDoorbell::Link.into(), true);
                     }
                     return Next::Timer;
                 }
@@ -135,7 +135,7 @@ impl ProgressWorker {
                 return Next::Nothing;
             }
             if self.moderated.xchg(false, Full) {
-                ops.mask(LINK_DOORBELL, false);
+                ops.mask(KernelDoorbell::Link.into(), false);
             }
             if let Some(delay) = params::link_poll() {
                 return Next::After(delay.min(LONGEST_SLEEP));

@@ -18,9 +18,15 @@ use super::{
     ProgressOps,
     ProgressWorker, //
 };
-use crate::kernel_ext::workqueue::{
-    flush,
-    module, //
+use crate::{
+    hw::{
+        Doorbells,
+        SegmentDoorbells, //
+    },
+    kernel_ext::workqueue::{
+        flush,
+        module, //
+    }, //
 };
 
 /// A device without peers.
@@ -69,9 +75,9 @@ impl ProgressOps for Counting {
 
     fn release(&self) {}
 
-    fn ring_segments(&self, _bits: u32) {}
+    fn ring_segments(&self, _rung: SegmentDoorbells) {}
 
-    fn mask(&self, _bits: u32, _masked: bool) {}
+    fn mask(&self, _doorbells: Doorbells, _masked: bool) {}
 }
 
 /// A worker that runs, and has fallen asleep.

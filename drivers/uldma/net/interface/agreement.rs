@@ -25,9 +25,9 @@ use super::{
 use crate::{
     dma::endpoint::Endpoints,
     hw::{
+        Doorbells,
         Hw,
-        LINK_DOORBELL,
-        NETWORK_DOORBELL, //
+        KernelDoorbell, //
     },
     kernel_ext::{
         errno::eproto,
@@ -49,30 +49,30 @@ use crate::{
     }, //
 };
 
-/// Bit of an announcement beside the offloads: [`NETWORK_DOORBELL`] rings the node.
+/// Bit of an announcement beside the offloads: [`KernelDoorbell::Network`] rings the node.
 const OWN_DOORBELL: u32 = 1 << 2;
 
-/// Returns the doorbell bit that rings a node that accepts this.
-fn doorbell_of(accepts: u32) -> u32 {
+/// Returns the doorbell that rings a node that accepts this.
+fn doorbell_of(accepts: u32) -> KernelDoorbell {
     if accepts & OWN_DOORBELL != 0 {
-        NETWORK_DOORBELL
+        KernelDoorbell::Network
     } else {
-        LINK_DOORBELL
+        KernelDoorbell::Link
     }
 }
 
 /// Returns what a node that `doorbell` rings announces beside the offloads.
-fn accepts_of(doorbell: u32) -> u32 {
+fn accepts_of(doorbell: KernelDoorbell) -> u32 {
     match doorbell {
-        NETWORK_DOORBELL => OWN_DOORBELL,
-        _ => 0,
+        KernelDoorbell::Network => OWN_DOORBELL,
+        KernelDoorbell::Link => 0,
     }
 }
 
-/// Returns the doorbell bits by which a peer that accepts this may ring a node that has announced
+/// Returns the doorbells by which a peer that accepts this may ring a node that has announced
 /// `announced`. On ivshmem a peer that has no vector for the network cannot ring that of others.
-fn rung_by(announced: u32, accepts: u32) -> u32 {
-    announced | doorbell_of(accepts)
+fn rung_by(announced: KernelDoorbell, accepts: u32) -> Doorbells {
+    Doorbells::from(announced).and(doorbell_of(accepts).into())
 }
 
 /// What is agreed with one peer.
@@ -88,8 +88,8 @@ pub(super) struct Agreement {
     their_endpoint: Option<NetworkEndpoint>,
     /// The key of the ring that the peer was told of.
     pub(super) announced: Option<u32>,
-    /// The doorbell bit that the peer was told of with it.
-    doorbell: u32,
+    /// The doorbell that the peer was told of with it.
+    doorbell: KernelDoorbell,
     /// What the peer has announced, checked.
     pub(super) theirs: Option<(Network, WindowRange)>,
     /// Frames may cross.
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_node_is_rung_by_the_doorbell_that_it_announces() {
-        for doorbell in [NETWORK_DOORBELL, LINK_DOORBELL] {
+        for doorbell in [KernelDoorbell::Network, KernelDoorbell::Link] {
             let accepts = ACCEPTS.bits() | accepts_of(doorbell);
             assert_eq!(doorbell_of(accepts), doorbell);
             assert_eq!(Offloads::from_bits(accepts), ACCEPTS);
@@ -329,14 +329,12 @@ mod tests {
 
     #[test]
     fn a_peer_without_a_doorbell_of_the_network_may_ring_the_other() {
-        let own = accepts_of(NETWORK_DOORBELL);
-        assert_eq!(rung_by(NETWORK_DOORBELL, own), NETWORK_DOORBELL);
-        assert_eq!(
-            rung_by(NETWORK_DOORBELL, 0),
-            NETWORK_DOORBELL | LINK_DOORBELL
-        );
-        assert_eq!(rung_by(LINK_DOORBELL, 0), LINK_DOORBELL);
+        let (link, network) = (KernelDoorbell::Link, KernelDoorbell::Network);
+        let own = accepts_of(network);
+        assert_eq!(rung_by(network, own), network.into());
+        assert!(rung_by(network, 0).has(network) && rung_by(network, 0).has(link));
+        assert_eq!(rung_by(link, 0), link.into());
         // What this node is not rung by does not interrupt it.
-        assert_ne!(rung_by(LINK_DOORBELL, own) & LINK_DOORBELL, 0);
+        assert!(rung_by(link, own).has(link));
     }
 }

@@ -345,6 +345,31 @@ TEST_F(peer, doorbells)
 	}
 }
 
+/*
+ * Pages in a row, so many that each bit of a doorbell belongs to one of them, and
+ * one of them at least is the only segment here that has it.
+ */
+#define PAGES 64
+
+/* Wherever a segment begins, each side can wake the other. */
+TEST_F(peer, doorbells_of_all_pages)
+{
+	struct segment own[PAGES];
+
+	for (int i = 0; i < PAGES; i++)
+		ASSERT_EQ(0, segment_create(self->fd, NAME + i, 1, &own[i]));
+	for (int i = 0; i < PAGES; i++) {
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_ATTACH,
+				       { 0, NAME + i }));
+		ASSERT_EQ(0, doorbell(self->fd, own[i].handle));
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_WAIT, { 0 }))
+			TH_LOG("no ring of segment %d arrives", i);
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT_RING, { 0 }));
+		ASSERT_EQ(1, heard(self->fd, own[i].handle))
+			TH_LOG("no ring for segment %d arrives", i);
+	}
+}
+
 /* An event says whether an attached segment has ended; rings of others do not. */
 TEST_F(peer, doorbell_of_the_end)
 {
