@@ -9,6 +9,7 @@ use kernel::{
 
 use crate::{
     hw::Hw,
+    kernel_ext::wait::Deadline,
     link::{
         message::{
             Answer,
@@ -28,8 +29,8 @@ use crate::{
 use super::Shared;
 
 impl Shared {
-    /// Sends a query to `peer` and waits for the answer, for at most `timeout_ns`, with the slots
-    /// of an open file; `payer` pays.
+    /// Sends a query to `peer` and waits for the answer until `deadline`, with the slots of an
+    /// open file; `payer` pays.
     ///
     /// # Errors
     ///
@@ -41,11 +42,11 @@ impl Shared {
         (slots, payer): (&RequestSlots, &Arc<Payer>),
         peer: &Peer,
         query: Query,
-        timeout_ns: u64,
+        deadline: Deadline,
     ) -> Result<Answer> {
         let epoch = self.segments.epoch(peer.node());
         let asking = self.link.requests.open(peer.node(), slots, payer)?;
-        let answer = self.ask_as(peer, &asking, query, timeout_ns);
+        let answer = self.ask_as(peer, &asking, query, deadline);
         if let Some(late) = asking.close() {
             self.decline(peer.node(), late, epoch);
         }
@@ -68,10 +69,9 @@ impl Shared {
         peer: &Peer,
         asking: &Asking<'_>,
         query: Query,
-        timeout_ns: u64,
+        deadline: Deadline,
     ) -> Result<Answer> {
         let message = Message::Query(asking.number(), query);
-        let mut left = timeout_ns;
         loop {
             {
                 let guard = self.gate.try_enter()?;
@@ -81,12 +81,10 @@ impl Shared {
                     Err(err) => return Err(err),
                 }
             }
-            let (answer, slice) = asking.wait(left)?;
-            if let Some(answer) = answer {
+            if let Some(answer) = asking.wait(deadline.left())? {
                 return Ok(answer);
             }
-            left -= slice;
-            if left == 0 {
+            if deadline.left() == 0 {
                 return Err(ETIMEDOUT);
             }
         }

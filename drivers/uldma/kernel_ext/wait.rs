@@ -11,7 +11,9 @@ use kernel::{
     },
     time::{
         msecs_to_jiffies,
+        Instant,
         Jiffies,
+        Monotonic,
         NSEC_PER_MSEC, //
     }, //
 };
@@ -24,6 +26,36 @@ unsafe extern "C" {
 pub(crate) fn is_processor_wanted() -> bool {
     // SAFETY: This reads the flags of the current thread.
     unsafe { uldma_need_resched() }
+}
+
+/// The end of the time that a call has.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline {
+    begun: Instant<Monotonic>,
+    timeout_ns: u64,
+}
+
+impl Deadline {
+    /// Begins the time of a call.
+    pub(crate) fn after(timeout_ns: u64) -> Self {
+        Self {
+            begun: Instant::now(),
+            timeout_ns,
+        }
+    }
+
+    /// Returns the nanoseconds that are left.
+    pub(crate) fn left(self) -> u64 {
+        let elapsed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(0);
+        self.timeout_ns.saturating_sub(elapsed)
+    }
+}
+
+/// Returns true if a signal ended the call that failed with `err`: it fails with `EINTR` if the signal
+/// has a handler. After other wake-ups, for example SIGSTOP and SIGCONT, the kernel makes it anew, with
+/// the same argument.
+pub(crate) fn is_interrupted(err: Error) -> bool {
+    err == ERESTARTNOHAND
 }
 
 fn jiffies(timeout_ns: u64) -> Jiffies {

@@ -193,18 +193,18 @@ impl Asking<'_> {
         self.number
     }
 
-    /// Waits for the answer until the request should be repeated. Returns the answer, if any, and
-    /// the waiting time at most.
+    /// Waits for the answer until the request should be repeated, for at most `left_ns`. Returns the
+    /// answer, if any.
     ///
     /// # Errors
     ///
     /// `EINTR`.
-    pub(crate) fn wait(&self, left_ns: u64) -> Result<(Option<Answer>, u64)> {
+    pub(crate) fn wait(&self, left_ns: u64) -> Result<Option<Answer>> {
         let slice = left_ns.min(RETRY_NS);
         let Request { reply, changed, .. } = &*self.request;
         match crate::kernel_ext::wait::until(changed, reply, slice, Reply::take) {
-            Ok(answer) => Ok((Some(answer), slice)),
-            Err(ETIMEDOUT) => Ok((None, slice)),
+            Ok(answer) => Ok(Some(answer)),
+            Err(ETIMEDOUT) => Ok(None),
             Err(err) => Err(err),
         }
     }

@@ -32,6 +32,10 @@ use crate::{
         },
         eventfd::EventFd,
         plain::Plain,
+        wait::{
+            self,
+            Deadline, //
+        },
         wakeup, //
     },
     link::{
@@ -124,6 +128,41 @@ arguments!(
     uldma_exchange_swap,
 );
 
+/// A structure of a call that waits for at most the time that it names.
+trait Timed: Argument {
+    /// The place of that time.
+    const AT: usize;
+
+    /// Returns that time in nanoseconds.
+    fn timeout_ns(&self) -> u64;
+}
+
+macro_rules! timed {
+    ($($name:ident),* $(,)?) => { $(
+        impl Timed for $name {
+            const AT: usize = core::mem::offset_of!($name, timeout_ns);
+
+            fn timeout_ns(&self) -> u64 {
+                self.timeout_ns
+            }
+        }
+
+        // Every caller has it.
+        const _: () = assert!($name::AT + size_of::<u64>() <= $name::FIRST);
+    )* };
+}
+
+timed!(
+    uldma_region_import,
+    uldma_dma_wait,
+    uldma_segment_attach,
+    uldma_conn_connect,
+    uldma_conn_stream,
+    uldma_endpoint_wait,
+    uldma_msg_send,
+    uldma_msg_recv,
+);
+
 /// A structure in user memory.
 struct User {
     ptr: UserPtr,
@@ -177,6 +216,23 @@ impl User {
             return writer.write(Plain::of(value));
         }
         writer.write_slice(bytes.get(..known).ok_or(EINVAL)?)
+    }
+
+    /// Calls `f`, which waits until its deadline. If a signal ends that, writes what is left of the
+    /// time to the structure: the kernel makes the call anew if the process was only stopped, and
+    /// must not give it the whole time again.
+    ///
+    /// A restart block would have to name a function of this module, which can be gone by then.
+    fn wait<T: Timed, R>(&self, arg: &T, f: impl FnOnce(Deadline) -> Result<R>) -> Result<R> {
+        let deadline = Deadline::after(arg.timeout_ns());
+        f(deadline).inspect_err(|err| {
+            if wait::is_interrupted(*err) {
+                let place = self.ptr.wrapping_byte_add(T::AT);
+                let mut writer = UserSlice::new(place, size_of::<u64>()).writer();
+                // A caller whose structure cannot be written has the whole time again.
+                let _ = writer.write(&deadline.left());
+            }
+        })
     }
 }
 
@@ -488,19 +544,20 @@ fn dma_wait(open_file: &OpenFile, user: &User) -> Result {
         return Err(eopnotsupp());
     }
     zero(arg.reserved)?;
-    let outcome = if arg.flags & uapi::ULDMA_WAIT_CONTEXT != 0 {
-        wait_for_context(open_file, arg.ticket, arg.timeout_ns)?
-    } else {
+    let outcome = user.wait(&arg, |deadline| {
+        if arg.flags & uapi::ULDMA_WAIT_CONTEXT != 0 {
+            return wait_for_context(open_file, arg.ticket, deadline);
+        }
         let transfer = open_file.objects.lock().transfer(arg.ticket)?;
-        open_file.shared.engine.wait(&transfer, arg.timeout_ns)?
-    };
+        open_file.shared.engine.wait(&transfer, deadline.left())
+    })?;
     arg.out_bytes = outcome.bytes;
     arg.out_status = outcome.status;
     user.write(&arg)
 }
 
 /// Waits for a transfer that was started from user level.
-fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Result<Outcome> {
+fn wait_for_context(open_file: &OpenFile, ticket: u64, deadline: Deadline) -> Result<Outcome> {
     let vctx = {
         let objects = open_file.objects.lock();
         objects.context.as_ref().ok_or(ENXIO)?.vctx.clone()
@@ -524,7 +581,7 @@ fn wait_for_context(open_file: &OpenFile, ticket: u64, timeout_ns: u64) -> Resul
     }
     let page = open_file
         .events
-        .wait_for_context(ticket, timeout_ns, &**shared)?;
+        .wait_for_context(ticket, deadline.left(), &**shared)?;
     page.record(ticket).ok_or(ENOENT)
 }
 
@@ -561,9 +618,10 @@ fn segment_attach(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let peer = open_file.shared.link.named(arg.peer)?;
     let epoch = open_file.shared.segments.epoch(peer.node());
     let query = Query::Segment(arg.name);
-    let answer = open_file
-        .shared
-        .ask(open_file.asker(), peer, query, arg.timeout_ns)?;
+    let answer = user.wait(&arg, |deadline| {
+        let shared = &open_file.shared;
+        shared.ask(open_file.asker(), peer, query, deadline)
+    })?;
     let Answer::Segment(created) = answer else {
         return Err(eproto());
     };

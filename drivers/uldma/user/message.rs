@@ -24,10 +24,6 @@ use kernel::{
         CondVar,
         Mutex, //
     },
-    time::{
-        Instant,
-        Monotonic, //
-    },
     uaccess::UserPtr, //
 };
 
@@ -41,7 +37,10 @@ use crate::{
     kernel_ext::{
         dma::SharedPage,
         errno::emsgsize,
-        wait,
+        wait::{
+            self,
+            Deadline, //
+        },
         window::full_fence, //
     },
     mem::slots::{
@@ -92,29 +91,6 @@ pub(crate) struct EndpointRef {
 pub(crate) struct UserMemory {
     pub(crate) ptr: UserPtr,
     pub(crate) length: u64,
-}
-
-/// The end of the time that a call has.
-#[derive(Clone, Copy)]
-pub(crate) struct Deadline {
-    begun: Instant<Monotonic>,
-    timeout_ns: u64,
-}
-
-impl Deadline {
-    /// Begins the time of a call.
-    pub(crate) fn after(timeout_ns: u64) -> Self {
-        Self {
-            begun: Instant::now(),
-            timeout_ns,
-        }
-    }
-
-    /// Returns the nanoseconds that are left.
-    fn left(self) -> u64 {
-        let elapsed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(0);
-        self.timeout_ns.saturating_sub(elapsed)
-    }
 }
 
 /// The parts of an open file that a send uses.

@@ -38,6 +38,12 @@
  *  - Fields named @reserved must be zero, else EINVAL.
  *  - Unknown bits in @flags fail with EOPNOTSUPP.
  *  - Fields named @out_* are written by the kernel, on success only.
+ *  - A call with @timeout_ns waits for that many nanoseconds at most (ETIMEDOUT). If a
+ *    signal interrupts it, the kernel writes to @timeout_ns what is left. Unless the
+ *    signal has a handler (EINTR), the call goes on, for that time: stopping and
+ *    continuing a process does not prolong it. A program that makes the call again after
+ *    EINTR with the same structure waits for what is left, too. Where the structure
+ *    cannot be written, the call goes on for the whole time.
  *
  * A call that fails changes nothing. The meaning of each error is the same for
  * all calls:

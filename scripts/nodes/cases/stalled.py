@@ -17,12 +17,15 @@ PROGRAM = "/kselftest/uldma/uldma_stalled_conn"
 EXCHANGER = "/kselftest/uldma/uldma_stalled_exchange"
 IMPORTER = "/kselftest/uldma/uldma_stalled_import"
 UNBOUND = "/kselftest/uldma/uldma_stalled_unbind"
+WAITER = "/kselftest/uldma/uldma_stalled_wait"
 HEALTH = "cat /sys/kernel/debug/uldma0/health"
 USAGE = "cat /sys/kernel/debug/uldma0/usage"
 NAME = 0x7374616C
 IMPORTS = 3
 CONNECTIONS = 4
 PORT = 784
+# That of the program that accepts.
+ACCEPTED = 783
 SIZE = 65536
 TIMEOUT = 60.0
 # Exit status of a program whose call ended before others could.
@@ -163,6 +166,37 @@ def the_end_of_memory_waits_without_the_lock(pair: Cluster) -> None:
     The end waits for that call, and queries of the process's locked memory do not wait for it.
     """
     go_on_while_one_waits(pair, f"{EXCHANGER} cleanup")
+
+
+@case
+def stopping_a_process_prolongs_no_call(pair: Cluster) -> None:
+    """A process waits in all calls that have a time-out, is stopped and continued, and they end."""
+    a, b = endpoints.of(pair)
+
+    def is_in_time() -> bool:
+        endpoints.wait_up((a, b))
+        server = b.node.spawn(f"{PROGRAM} accept 1")
+        server.wait_output("ready", TIMEOUT)
+        a.node.check("rm -f /tmp/lines && mkfifo /tmp/lines")
+        waiter = a.node.spawn(f"{WAITER} {b.number + 1} {ACCEPTED} <>/tmp/lines")
+        try:
+            waiter.wait_output("ready", TIMEOUT)
+            b.node.freeze()
+            try:
+                with stalled(pair, a.number):
+                    a.node.check("echo >/tmp/lines")
+                    waiter.wait_output("ended", TIMEOUT)
+            finally:
+                b.node.thaw()
+            a.node.check("echo >/tmp/lines")
+            result = waiter.wait(TIMEOUT)
+        finally:
+            waiter.end()
+            server.end()
+        expect(result.rc in (0, TOO_LATE), f"exit {result.rc}\n{result.stdout}{result.stderr}")
+        return result.rc == 0
+
+    wait_until(is_in_time, TIMEOUT, "calls end while the link is up")
 
 
 def go_on_while_one_waits(pair: Cluster, program: str) -> None:

@@ -8,10 +8,6 @@ use kernel::{
         atomic::Relaxed,
         Arc,
         ArcBorrow, //
-    },
-    time::{
-        Instant,
-        Monotonic, //
     }, //
 };
 use zerocopy::FromZeros;
@@ -115,16 +111,18 @@ pub(super) fn connect(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result
     let shared = &open_file.shared;
     shared.gate.check()?;
     let peer = shared.link.named(arg.peer)?;
-    open_file.attachment.connect(&watched, || {
-        let connections = &shared.connections;
-        connections.connect(
-            &shared.conn_ctx(),
-            open_file.space.payer(),
-            peer,
-            arg.port,
-            pull,
-            arg.timeout_ns,
-        )
+    user.wait(&arg, |deadline| {
+        open_file.attachment.connect(&watched, || {
+            let connections = &shared.connections;
+            connections.connect(
+                &shared.conn_ctx(),
+                open_file.space.payer(),
+                peer,
+                arg.port,
+                pull,
+                deadline.left(),
+            )
+        })
     })
 }
 
@@ -220,21 +218,17 @@ pub(super) fn stream(open_file: &OpenFile, user: &User) -> Result {
         let found = arg.received != 0 && receiver.request(arg.received).is_some();
         (!same || found).then_some(Ok(()))
     };
-    let begun: Instant<Monotonic> = Instant::now();
-    let waited = events.wait_for_either(arg.ticket, arg.timeout_ns, &**shared, changed);
     let is_torn = || {
         let found = arg.received != 0 && receiver.has(arg.received);
         receiver.is_torn() && !found && connection.peer_endpoint().is_some()
     };
-    let used = || u64::try_from(begun.elapsed().as_nanos()).unwrap_or(0);
-    match waited {
-        Ok(()) if is_torn() => {
-            let left = arg.timeout_ns.saturating_sub(used());
-            wait_for_end(open_file, &connection, left)
+    user.wait(&arg, |deadline| {
+        match events.wait_for_either(arg.ticket, deadline.left(), &**shared, changed) {
+            Ok(()) if is_torn() => wait_for_end(open_file, &connection, deadline.left()),
+            Err(err) if err == ETIMEDOUT && is_torn() => wait_for_end(open_file, &connection, 0),
+            waited => waited,
         }
-        Err(err) if err == ETIMEDOUT && is_torn() => wait_for_end(open_file, &connection, 0),
-        waited => waited,
-    }?;
+    })?;
     if let Some((index, generation)) = connection.peer_endpoint() {
         let mut objects = open_file.objects.lock();
         let endpoint = objects.endpoint_mut(arg.handle)?;

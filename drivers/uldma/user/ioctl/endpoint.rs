@@ -87,6 +87,8 @@ pub(super) fn wait(open_file: &OpenFile, user: &User) -> Result {
         objects.endpoint_mut(arg.handle)?.receiver()
     };
     let (shared, events) = (&open_file.shared, &open_file.events);
-    arg.out_completed = receiver.wait(shared, events, arg.count, arg.timeout_ns)?;
+    arg.out_completed = user.wait(&arg, |deadline| {
+        receiver.wait(shared, events, arg.count, deadline.left())
+    })?;
     user.write(&arg)
 }

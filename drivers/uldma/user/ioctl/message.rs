@@ -18,7 +18,6 @@ use crate::{
     user::{
         endpoint::FileEndpoint,
         message::{
-            Deadline,
             Direction,
             EndpointRef,
             MessageSlots,
@@ -115,7 +114,6 @@ pub(super) fn send(open_file: &OpenFile, user: &User) -> Result {
     }
     zero(arg.reserved)?;
     open_file.check_space()?;
-    let deadline = Deadline::after(arg.timeout_ns);
     let memory = memory(arg.addr, arg.length)?;
     let (slots, message, queue) = {
         let mut objects = open_file.objects.lock();
@@ -135,7 +133,9 @@ pub(super) fn send(open_file: &OpenFile, user: &User) -> Result {
         };
         (slots, message, queue)
     };
-    slots.send(&open_file.shared, &queue, (&message, memory), deadline)
+    user.wait(&arg, |deadline| {
+        slots.send(&open_file.shared, &queue, (&message, memory), deadline)
+    })
 }
 
 pub(super) fn receive(open_file: &OpenFile, user: &User) -> Result {
@@ -143,7 +143,6 @@ pub(super) fn receive(open_file: &OpenFile, user: &User) -> Result {
     no_flags(arg.flags)?;
     zero(arg.reserved)?;
     open_file.check_space()?;
-    let deadline = Deadline::after(arg.timeout_ns);
     let memory = memory(arg.addr, arg.length)?;
     // A reception cannot be undone, so check first that the result can be copied.
     user.write(&arg)?;
@@ -153,7 +152,9 @@ pub(super) fn receive(open_file: &OpenFile, user: &User) -> Result {
         (region, slots, endpoint.receiver())
     };
     let (shared, events) = (&open_file.shared, &open_file.events);
-    let message = slots.receive(shared, events, (&receiver, region), memory, deadline)?;
+    let message = user.wait(&arg, |deadline| {
+        slots.receive(shared, events, (&receiver, region), memory, deadline)
+    })?;
     arg.out_bytes = message.bytes;
     arg.out_number = message.number;
     arg.out_posted = message.posted;

@@ -273,9 +273,10 @@ pub(super) fn import(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result 
     zero(arg.reserved)?;
     let peer = open_file.shared.link.named(arg.peer)?;
     let query = Query::Region(arg.name);
-    let answer = open_file
-        .shared
-        .ask(open_file.asker(), peer, query, arg.timeout_ns)?;
+    let answer = user.wait(&arg, |deadline| {
+        let shared = &open_file.shared;
+        shared.ask(open_file.asker(), peer, query, deadline)
+    })?;
     let Answer::Region(remote) = answer else {
         return Err(eproto());
     };

@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/time.h>
 
 #include "uldma_harness.h"
 #include "uldma_queue.h"
@@ -391,6 +392,39 @@ TEST_F(queue, events)
 		ASSERT_EQ(0, event_wait(p->fd, ULDMA_EVENT_COMPLETION, 0,
 					&event));
 	}
+}
+
+static void on_alarm(int signal)
+{
+}
+
+/* A signal ends the wait, and what is left of its time is for the next. */
+TEST_F(queue, wait_interrupted)
+{
+	struct sigaction act = { .sa_handler = on_alarm };
+	struct itimerval timer = { .it_value.tv_usec = 20000,
+				   .it_interval.tv_usec = 20000 };
+	struct itimerval none = { };
+	struct party *p = &self->p;
+	struct uldma_dma_wait *fixed, result;
+	__u64 left = PATIENCE;
+
+	ASSERT_EQ(0, sigaction(SIGALRM, &act, NULL));
+	fixed = buffer(page_size());
+	ASSERT_NE(NULL, fixed);
+	ASSERT_EQ(0, setitimer(ITIMER_REAL, &timer, NULL));
+	for (int i = 0; i < 3; i++) {
+		EXPECT_EQ(-EINTR, dma_wait(p->fd, ULDMA_WAIT_CONTEXT,
+					   p->c.ticket + 1, left, &result));
+		EXPECT_GT(left, result.timeout_ns);
+		left = result.timeout_ns;
+	}
+	result.timeout_ns = PATIENCE;
+	*fixed = result;
+	ASSERT_EQ(0, mprotect(fixed, page_size(), PROT_READ));
+	EXPECT_EQ(-EINTR, uldma_ioctl(p->fd, ULDMA_IOC_DMA_WAIT, fixed));
+	EXPECT_EQ(PATIENCE, fixed->timeout_ns);
+	ASSERT_EQ(0, setitimer(ITIMER_REAL, &none, NULL));
 }
 
 /* Tickets are the program's to give out, as far as there is room. */
