@@ -6,7 +6,7 @@
  *
  * The runner holds the device between looking the page up and writing to it. It
  * makes and fills the connection, and says when to go on: "uldma_held FIFO PORT"
- * says what it has done, and opens FIFO to wait.
+ * says what it has done, and reads FIFO to wait.
  */
 #include "uldma_conn.h"
 #include "uldma_method.h"
@@ -21,7 +21,7 @@ static int wait_for(int fd, short events)
 								  -ETIMEDOUT;
 }
 
-static int held(const char *fifo, __u32 port)
+static int held(int fifo, __u32 port)
 {
 	size_t page = page_size();
 	struct party p;
@@ -60,13 +60,14 @@ static int held(const char *fifo, __u32 port)
 
 int main(int argc, char **argv)
 {
-	int ret;
+	int fifo, ret;
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: %s FIFO PORT\n", argv[0]);
 		return 2;
 	}
-	ret = held(argv[1], atoi(argv[2]));
+	fifo = steps_open(argv[1]);
+	ret = fifo < 0 ? fifo : held(fifo, atoi(argv[2]));
 	if (ret)
 		fprintf(stderr, "%s\n", strerror(-ret));
 	return ret ? 1 : 0;

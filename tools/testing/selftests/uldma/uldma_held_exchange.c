@@ -5,7 +5,7 @@
  *
  * The runner holds the device between looking a page up and writing to it, so
  * that the call that ends a send waits. It says when to go on: the program
- * "uldma_held_exchange FIFO" prints what it has done, and opens FIFO to wait.
+ * "uldma_held_exchange FIFO" prints what it has done, and reads FIFO to wait.
  * The exit status is 2 if the call ended before the transfers were tried, which
  * the runner does again.
  */
@@ -85,7 +85,7 @@ static int try(struct sender *s)
 	return ret ?: before || after ? -EFAULT : 0;
 }
 
-static int held(const char *fifo)
+static int held(int fifo)
 {
 	size_t page = page_size();
 	struct sender s = {};
@@ -129,13 +129,14 @@ static int held(const char *fifo)
 
 int main(int argc, char **argv)
 {
-	int ret;
+	int fifo, ret;
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: %s FIFO\n", argv[0]);
 		return 1;
 	}
-	ret = held(argv[1]);
+	fifo = steps_open(argv[1]);
+	ret = fifo < 0 ? fifo : held(fifo);
 	if (ret < 0)
 		fprintf(stderr, "%s\n", strerror(-ret));
 	return ret < 0 ? 1 : ret;

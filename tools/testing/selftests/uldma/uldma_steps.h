@@ -10,20 +10,25 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Says what was done, and waits until the runner writes to the FIFO. */
-static inline int go_on(const char *fifo, const char *done)
+/*
+ * Opens the FIFO, also for writing: the end of one writer is no end of the file
+ * then, and the next one always finds a reader.
+ */
+static inline int steps_open(const char *path)
 {
-	int fd, ret;
+	int fifo = open(path, O_RDWR | O_CLOEXEC);
+
+	return fifo < 0 ? -errno : fifo;
+}
+
+/* Says what was done, and waits until the runner writes to the FIFO. */
+static inline int go_on(int fifo, const char *done)
+{
 	char c;
 
 	printf("%s\n", done);
 	fflush(stdout);
-	fd = open(fifo, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	ret = read(fd, &c, 1) == 1 ? 0 : -EPIPE;
-	close(fd);
-	return ret;
+	return read(fifo, &c, 1) == 1 ? 0 : -EPIPE;
 }
 
 #endif /* __SELFTEST_ULDMA_STEPS_H */
