@@ -27,9 +27,9 @@ help:			## print this help
 run: module-and-tools	## two nodes, a file by user-level DMA and its rivals (FILE=path)
 	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')
 
-test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number WITHIN=seconds REPEAT=number STARVED=1)
+test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number CHANGED=revision WITHIN=seconds REPEAT=number STARVED=1)
 	@$(ENTER) --network $(NODES) test $(SIDE) $(if $(ONLY),--only '$(ONLY)') \
-		$(if $(WITHIN),--within '$(WITHIN)') $(AGAIN)
+		$(if $(CHANGED),--changed '$(CHANGED)') $(if $(WITHIN),--within '$(WITHIN)') $(AGAIN)
 
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILES='path ...')
 	@scripts/shell $(NODE) $(FILES)

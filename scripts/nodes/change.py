@@ -75,14 +75,16 @@ def choose(tests: Sequence[Test], patterns: Sequence[str], day: int) -> list[Tes
 
 
 def in_rounds(tests: Sequence[Test], patterns: Sequence[str], day: int) -> list[list[Test]]:
-    """All tests: first those of a day, with those that need no node, and then the others.
+    """All tests: what is touched and what needs no node, the rest of a day's, and the others.
 
     Where time ends before the tests do, those that are left out have their day, too.
     """
+    first = {test.name for test in _with_first(tests, _found(tests, patterns))}
     todays = {test.name for test in choose(tests, patterns, day)}
-    rounds: tuple[list[Test], list[Test]] = ([], [])
+    rounds: tuple[list[Test], list[Test], list[Test]] = ([], [], [])
     for test in tests:
-        rounds[test.topology is not HOST and test.name not in todays].append(test)
+        later = test.topology is not HOST and test.name not in first
+        rounds[later + (later and test.name not in todays)].append(test)
     return list(rounds)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from .durations import Durations
 from .plan import Order, Test
-from .topologies import Topology
+from .topologies import HOST, Topology
 
 
 class Schedule:
@@ -37,7 +37,8 @@ class Schedule:
         """The first test of a new set of nodes, unless none is worth a boot.
 
         A topology that no worker has nodes of comes before help for another, and the one with the
-        most work comes before one with less.
+        most work comes before one with less. Tests that need no node come first: each run has them,
+        however soon its time is over.
         """
         if self._is_over():
             return None
@@ -45,7 +46,10 @@ class Schedule:
             worthy = [topology for topology in self._waiting if self._worth_a_boot(topology)]
             if not worthy:
                 return None
-            topology = max(worthy, key=lambda name: (not self._sets[name], self._work(name)))
+            topology = max(
+                worthy,
+                key=lambda name: (not self._sets[name], name == HOST.name, self._work(name)),
+            )
             self._sets[topology] += 1
             return self._take(topology)
 

@@ -93,12 +93,13 @@ def choose(options: argparse.Namespace, counts: TestCounts) -> list[Test]:
 
 def rounds(tests: Sequence[Test], options: argparse.Namespace) -> list[Sequence[Test]]:
     """What runs before what: if time may end, that which its end should not keep from running."""
-    if options.within == math.inf or options.changed or options.only.pattern:
+    if options.within == math.inf or options.only.pattern:
         return [tests]
-    base, files = change.files_since(change.AUTO)
-    parted = change.in_rounds(tests, change.touched_by(files), change.today())
-    say(f"{len(parted[0])} tests first, for {len(files)} files changed since {base}, and the day's")
-    return [*parted]
+    base, files = change.files_since(options.changed or change.AUTO)
+    first, then, rest = change.in_rounds(tests, change.touched_by(files), change.today())
+    say(f"{len(first)} tests first, for {len(files)} files changed since {base}")
+    # Only those of the day are left where a revision was given.
+    return [first, [*then, *rest]] if options.changed else [first, then, rest]
 
 
 def print_summary(report: Report, began: float, unstable: Sequence[Unstable] = ()) -> None:

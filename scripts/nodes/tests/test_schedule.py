@@ -51,6 +51,12 @@ class ScheduleTest(unittest.TestCase):
         self.assertIsNone(plan.first())
         self.assertEqual(plan.waiting(), 2)
 
+    def test_host_first(self) -> None:
+        """What needs no node begins first, even if others take longer."""
+        first = schedule({"a": 9, "host/cargo": 1, "x/b": 3}).first()
+        assert first
+        self.assertEqual(first.name, "host/cargo")
+
     def test_order_is_kept(self) -> None:
         """Tests that take as long as each other keep their order."""
         plan = schedule(dict.fromkeys("xyz", 1.0), workers=1)

@@ -138,15 +138,23 @@ class ChooseTest(unittest.TestCase):
         self.assertEqual([test.name for test in chosen], [test.name for test in tests])
 
     def test_rounds(self) -> None:
-        """The day's tests and those without nodes come before the others, and none twice."""
+        """What is touched and needs no node comes first, the others last, and none twice."""
         host = Test(HOST, "cargo", passes)
         tests = [*all_tests(), host]
         for day in range(change.PARTS):
-            first, rest = change.in_rounds(tests, ["^iommu-.*:uldma_dma$"], day)
+            first, then, rest = change.in_rounds(tests, ["^iommu-.*:uldma_dma$"], day)
+            names = [test.name for test in first]
+            self.assertTrue(found(names, "^iommu-.*in_use$"))
+            self.assertTrue(found(names, "^iommu-.*:uldma_dma$") and host.name in names)
+            pattern = "^iommu-.*(:uldma_dma$|in_use$)"
+            self.assertTrue(all(name == host.name or found([name], pattern) for name in names))
             todays = change.choose(tests, ["^iommu-.*:uldma_dma$"], day)
-            self.assertEqual({test.name for test in first}, {test.name for test in [*todays, host]})
             self.assertEqual(
-                sorted(test.name for test in [*first, *rest]), sorted(test.name for test in tests)
+                {test.name for test in [*first, *then]}, {test.name for test in [*todays, host]}
+            )
+            self.assertEqual(
+                sorted(test.name for test in [*first, *then, *rest]),
+                sorted(test.name for test in tests),
             )
 
     def test_smoke(self) -> None:
