@@ -123,6 +123,8 @@ static netdev_tx_t uldma_netdev_xmit(struct sk_buff *skb,
 	struct uldma_netdev *priv = netdev_priv(dev);
 
 	uldma_netidle_sent(&priv->idle);
+	/* A packet for a group is sent several times, and stamped once. */
+	skb_tx_timestamp(skb);
 	priv->ops->transmit(priv->driver, dev, priv->parent, skb);
 	return NETDEV_TX_OK;
 }
@@ -289,6 +291,7 @@ static void uldma_ethtool_stats(struct net_device *dev,
 static const struct ethtool_ops uldma_ethtool_ops = {
 	.get_drvinfo = uldma_ethtool_drvinfo,
 	.get_link = ethtool_op_get_link,
+	.get_ts_info = ethtool_op_get_ts_info,
 	.get_channels = uldma_ethtool_channels,
 	.set_channels = uldma_ethtool_set_channels,
 	.get_sset_count = uldma_ethtool_sset_count,
