@@ -343,6 +343,8 @@ struct net_device *uldma_netdev_new(const struct uldma_netdev_ops *ops,
 	dev->stat_ops = &uldma_netdev_stat_ops;
 	/* Packets are sent with bottom halves on their way, not from interrupts. */
 	dev->priv_flags |= IFF_DISABLE_NETPOLL;
+	/* Peers find the device by its own address, and no station behind it. */
+	dev->priv_flags |= IFF_DONT_BRIDGE;
 	dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO |
 			   NETIF_F_TSO6 | NETIF_F_TSO_ECN | NETIF_F_GSO_UDP_L4;
 	dev->features = dev->hw_features | NETIF_F_HIGHDMA | NETIF_F_RXCSUM;

@@ -167,6 +167,8 @@ pub(crate) struct Interface {
     is_masked: Atomic<bool>,
     /// Number of times that it was.
     moderations: Count,
+    /// Packets that were dropped because no node has their address.
+    tx_unknown: Count,
     #[pin]
     control: Mutex<Control>,
 }
@@ -182,7 +184,9 @@ impl Interface {
             return Ok(None);
         };
         let (mut queues, mut names, mut peers) = (KVec::new(), KVec::new(), KVec::new());
-        names.push(counters::name(fmt!("moderations"))?, GFP_KERNEL)?;
+        for name in ["moderations", "tx_unknown"] {
+            names.push(counters::name(fmt!("{name}"))?, GFP_KERNEL)?;
+        }
         let mut max_frame = frame::LONGEST;
         for node in (0..geometry.nodes).filter(|node| *node != geometry.node) {
             let range = plan.range(node).ok_or(EINVAL)?;
@@ -216,6 +220,7 @@ impl Interface {
                 in_vain: Atomic::new(0),
                 is_masked: Atomic::new(false),
                 moderations: Count::default(),
+                tx_unknown: Count::default(),
                 control <- new_mutex!(control, "uldma::Interface::control"),
             }),
             GFP_KERNEL,
@@ -416,13 +421,14 @@ impl Driver for Interface {
                     self.failed(queue, error);
                 }
             }
+            skb.consume();
         } else if let Some(queue) = self.queue_for(destination) {
             if let Err(error) = queue.transmit(handle, hw, skb) {
                 self.failed(queue, error);
             }
-            return;
+        } else {
+            self.tx_unknown.add(1);
         }
-        skb.consume();
     }
 
     fn vector(&self) -> Option<u32> {
@@ -497,7 +503,10 @@ impl Driver for Interface {
     }
 
     fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
+        let mut stats = Stats {
+            tx_dropped: self.tx_unknown.get(),
+            ..Stats::default()
+        };
         for queue in self.queues() {
             let of = &queue.counters;
             stats.rx_packets += of.rx_packets.get();
@@ -534,6 +543,7 @@ impl Driver for Interface {
 
     fn counter_values(&self, put: &mut dyn FnMut(u64)) {
         put(self.moderations.get());
+        put(self.tx_unknown.get());
         for queue in self.queues() {
             queue.counters.values(put);
         }

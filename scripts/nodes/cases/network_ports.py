@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The network interface as a device of the stack: time stamps."""
+"""The network interface as a device of the stack: time stamps, ports of bridges."""
+
+import re
 
 from .. import endpoints, network
 from ..cluster import Cluster
-from ..network import Interface
+from ..network import Interface, ping
 from ..topologies import IVSHMEM, USUAL
 from .registry import case_of, expect
 
 STAMPER = "/kselftest/uldma/uldma_timestamp"
 # Nothing has to listen there.
 PORT = 9
+# An address that no node has: of the driver's prefix, and of another one.
+UNKNOWN = ("02:75:6c:00:00:07", "02:00:00:00:00:01")
+NEIGHBOUR = "10.117.0.99"
 
 
 def interfaces(pair: Cluster) -> list[Interface]:
@@ -27,3 +32,37 @@ def sent_packets_have_time_stamps(pair: Cluster) -> None:
     expect("software-transmit" in able, f"no software time stamps of sent packets:\n{able}")
     said = here.run(f"{STAMPER} {there.address} {PORT}")
     expect(said.rc == 0, f"{STAMPER}: {said}")
+
+
+@case_of(USUAL, IVSHMEM)
+def a_bridge_refuses_it(pair: Cluster) -> None:
+    """No station can be behind the interface, so a bridge does not take it."""
+    here, there = interfaces(pair)
+    here.check("modprobe bridge && ip link add br-test type bridge")
+    try:
+        result = here.run("ip link set {name} master br-test")
+        expect(result.rc != 0, f"{here} is a port of a bridge")
+    finally:
+        here.check("ip link del br-test")
+    ping(here, there.address)
+
+
+@case_of(USUAL, IVSHMEM)
+def packets_for_unknown_addresses_count(pair: Cluster) -> None:
+    """What no node has the address of is dropped, and counted."""
+    here, _ = interfaces(pair)
+
+    def unknown() -> int:
+        [count] = re.findall(r" tx_unknown: (\d+)", here.check("ethtool -S {name}"))
+        return int(count)
+
+    for address in UNKNOWN:
+        before, dropped = unknown(), int(here.attribute("statistics/tx_dropped"))
+        here.check(f"arp -i {{name}} -s {NEIGHBOUR} {address}")
+        try:
+            here.run(f"{network.PING} -c 1 -W 1 -I {{name}} {NEIGHBOUR}")
+        finally:
+            here.check(f"arp -i {{name}} -d {NEIGHBOUR}")
+        expect(unknown() > before, f"{address}: no packet was counted")
+        after = int(here.attribute("statistics/tx_dropped"))
+        expect(after > dropped, f"{address}: no packet was dropped")
