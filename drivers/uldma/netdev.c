@@ -350,7 +350,9 @@ struct net_device *uldma_netdev_new(const struct uldma_netdev_ops *ops,
 	dev->features = dev->hw_features | NETIF_F_HIGHDMA | NETIF_F_RXCSUM;
 	dev->vlan_features = dev->hw_features | NETIF_F_HIGHDMA;
 	dev->min_mtu = ETH_MIN_MTU;
-	dev->max_mtu = min_t(u32, max_frame - VLAN_ETH_HLEN, ETH_MAX_MTU);
+	/* A VLAN in a VLAN may have the MTU of the device. */
+	dev->max_mtu = min_t(u32, max_frame - ETH_HLEN - 2 * VLAN_HLEN,
+			     ETH_MAX_MTU);
 	netif_set_tso_max_size(dev, min_t(u32, max_frame, GSO_LEGACY_MAX_SIZE));
 	for (i = 0; i < queues; i++) {
 		priv->queue[i].number = i;

@@ -67,7 +67,7 @@ NETWORK_PROGRAMS = (
 LIBRARIES = ("", "ceph")
 # pppd does not start without it.
 NETWORK_LIBRARIES = ("usr/lib/x86_64-linux-gnu/ossl-modules/legacy.so",)
-NETWORK_MODULES = ("tun", "nfsv4", "nfsd", "bridge")
+NETWORK_MODULES = ("tun", "nfsv4", "nfsd", "8021q", "bridge")
 MODULES = f"usr/lib/modules/{KREL}"
 # Where a node has what its user has brought.
 BROUGHT = "/files"

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The network interface as a device of the stack: time stamps, ports of bridges."""
+"""The network interface as a device of the stack: time stamps, ports of bridges, VLANs."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .. import endpoints, network
 from ..cluster import Cluster
@@ -12,9 +14,15 @@ from .registry import case_of, expect
 STAMPER = "/kselftest/uldma/uldma_timestamp"
 # Nothing has to listen there.
 PORT = 9
+# The largest MTU that any Ethernet interface has.
+LARGEST = 65535
 # An address that no node has: of the driver's prefix, and of another one.
 UNKNOWN = ("02:75:6c:00:00:07", "02:00:00:00:00:01")
 NEIGHBOUR = "10.117.0.99"
+TAGS = (5, 6)
+TAGGED = "10.121.0.{}"
+# Of IPv4 and ICMP.
+HEADERS = 28
 
 
 def interfaces(pair: Cluster) -> list[Interface]:
@@ -66,3 +74,33 @@ def packets_for_unknown_addresses_count(pair: Cluster) -> None:
         expect(unknown() > before, f"{address}: no packet was counted")
         after = int(here.attribute("statistics/tx_dropped"))
         expect(after > dropped, f"{address}: no packet was dropped")
+
+
+@contextmanager
+def tagged(interface: Interface, number: int) -> Iterator[Interface]:
+    """A VLAN in a VLAN on the interface, all with the largest MTU that they take."""
+    outer, inner = (f"{interface.name}.{tag}" for tag in TAGS)
+    usual = interface.attribute("mtu")
+    sizes = f"$(seq {LARGEST} -1 {usual})"
+    try:
+        interface.check(f"for m in {sizes}; do ip link set {{name}} mtu $m && break; done 2>&1")
+        interface.check("modprobe 8021q")
+        for lower, name, tag in ((interface.name, outer, TAGS[0]), (outer, inner, TAGS[1])):
+            interface.check(f"ip link add link {lower} name {name} type vlan id {tag}")
+            interface.check(f"ip link set {name} mtu $(cat /sys/class/net/{lower}/mtu) up")
+        interface.check(f"ip addr add {TAGGED.format(number)}/24 dev {inner}")
+        yield Interface(interface.end, inner, TAGGED.format(number))
+    finally:
+        interface.run(f"ip link del {inner}; ip link del {outer}")
+        interface.check(f"ip link set {{name}} mtu {usual}")
+
+
+@case_of(USUAL, IVSHMEM)
+def a_vlan_in_a_vlan_has_the_mtu(pair: Cluster) -> None:
+    """Packets as long as the MTU cross with two tags."""
+    first, second = interfaces(pair)
+    with tagged(first, 1) as here, tagged(second, 2) as there:
+        network.wait_reachable((here, there))
+        mtu = int(here.attribute("mtu"))
+        expect(mtu == int(first.attribute("mtu")), f"{here} has an MTU of {mtu}")
+        ping(here, there.address, f"-M do -s {mtu - HEADERS}")

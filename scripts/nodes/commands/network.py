@@ -30,7 +30,7 @@ PPP_NETWORK = "10.119.{}.0/24"
 VIRTIO_NETWORK = "10.0.0.0/24"
 START_TIMEOUT = 60.0
 SECONDS = 4
-MTUS = (1500, 9000, 65535)
+MTUS = (1500, 9000, 65531)
 DATAGRAMS = (64, 1400)
 # Of a processor that /proc/stat counts in.
 TICK_MS = 10
