@@ -128,6 +128,22 @@ def stat_shows_all_processes(pair: Cluster) -> None:
 
 
 @case
+def output_that_cannot_be_written(pair: Cluster) -> None:
+    """Commands fail whose output cannot be written, silently if its reader has gone."""
+    commands = ("info", "stat", "lmm", "charge", "peers", "net", "register", "dma --count 1")
+    for command in commands:
+        for options in ("", "--json"):
+            result = pair.a.run(f"uldma {command} {options} >/dev/full")
+            expect(result.rc == 1 and "No space" in result.stderr, f"{result}")
+            result = pair.a.run(f"uldma {command} {options} >&-")
+            expect(result.rc == 1 and "standard output" in result.stderr, f"{result}")
+        # Waits until the reader has gone.
+        fifo = "rm -f /tmp/gone && mkfifo /tmp/gone && exec 3<>/tmp/gone 4>/tmp/gone 3<&-"
+        result = pair.a.run(f"{fifo}; exec uldma {command} >&4")
+        expect((result.rc, result.stderr) == (1, ""), f"{result}")
+
+
+@case
 def net_shows_interfaces(pair: Cluster) -> None:
     """The interface of the device and what crosses it, as long as it is up."""
     ends = endpoints.of(pair)

@@ -20,7 +20,8 @@ pub(crate) use parse::ExchangeFrom;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  failed for another reason than those below
+  1  failed for another reason than those below; also if output could not be written (without a message if the
+     reader of a pipe has closed it)
   2  wrong usage
   3  no device, no permission, or module and tools are of different versions
   4  something did not happen in time (see --timeout)

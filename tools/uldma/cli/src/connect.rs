@@ -8,6 +8,7 @@ use crate::args::{Common, Connect};
 use crate::connection::{self, AtEnd};
 use crate::failure::Result;
 use crate::ring;
+use crate::standard;
 
 /// Runs the verb.
 pub(crate) fn run(common: &Common, args: &Connect) -> Result<()> {
@@ -22,7 +23,7 @@ pub(crate) fn run(common: &Common, args: &Connect) -> Result<()> {
     if args.carry.ring {
         let capacity = args.carry.capacity;
         let mut channel = Channel::connect(&device, peer, args.port, capacity, options)?;
-        let input = std::io::stdin().lock();
+        let input = standard::input();
         let (most, progress) = (args.carry.buffer, connection::progress(style));
         let report = ring::send(&mut channel, input, most, common.timeout, &progress)?;
         return ring::print(common, report);

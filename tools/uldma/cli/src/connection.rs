@@ -3,7 +3,7 @@
 //! Data between a connection and standard input and output.
 
 use std::fs::{File, Metadata};
-use std::io::{self, IsTerminal, Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::sync::{mpsc, Arc};
 use std::thread;
@@ -17,6 +17,7 @@ use crate::failure::{Failure, Kind, Result};
 use crate::output;
 use crate::progress::{Progress, Style};
 use crate::schema::SCHEMA_VERSION;
+use crate::standard;
 
 /// Action at the end of standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,19 +79,13 @@ impl Report {
 
 /// Prints the report to standard error, if it is requested.
 pub(crate) fn print(common: &Common, report: &Report) -> Result<()> {
-    if common.json {
-        let text =
-            serde_json::to_string(report).map_err(|error| Failure::io("JSON", &error.into()))?;
-        eprintln!("{text}");
-    }
-    Ok(())
+    output::print_beside_data(common.json, report)
 }
 
 /// Returns the style of the progress display. It must not disturb the text that a user types and
 /// reads.
 pub(crate) fn style(common: &Common, carry: &StreamArgs) -> Style {
-    let terminals = io::stdin().is_terminal() && io::stdout().is_terminal();
-    if terminals && !carry.progress.progress {
+    if standard::are_terminals() && !carry.progress.progress {
         return Style::Hidden;
     }
     Style::new(common, &carry.progress)
@@ -159,12 +154,11 @@ pub(crate) fn carry(
 /// Sends standard input, waits until all of it is in the peer's memory, and returns the counters.
 fn send(sending: &mut Sending, progress: &Progress) -> Result<ConnectionInfo> {
     let mut bytes = vec![0; 64 * 1024];
-    let mut input = io::stdin().lock();
+    let mut input = standard::input();
     loop {
         let length = match input.read(&mut bytes) {
             Ok(0) => break,
             Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Failure::io("standard input", &error)),
         };
         let written = sending.write_all(&bytes[..length]);
@@ -178,7 +172,7 @@ fn send(sending: &mut Sending, progress: &Progress) -> Result<ConnectionInfo> {
 /// Writes received data to standard output until the end of the stream, and returns the counters.
 fn receive(receiving: &mut Receiving, progress: &Progress) -> Result<ConnectionInfo> {
     let mut bytes = vec![0; 64 * 1024];
-    let mut output = io::stdout().lock();
+    let mut output = standard::output().map_err(|error| Failure::output(&error))?;
     loop {
         let length = receiving
             .read(&mut bytes)
@@ -188,8 +182,7 @@ fn receive(receiving: &mut Receiving, progress: &Progress) -> Result<ConnectionI
         }
         output
             .write_all(&bytes[..length])
-            .and_then(|()| output.flush())
-            .map_err(|error| Failure::io("standard output", &error))?;
+            .map_err(|error| Failure::output(&error))?;
         if !progress.has_total() {
             progress.inc(length);
         }

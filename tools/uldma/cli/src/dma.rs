@@ -10,7 +10,7 @@ use uldma::{
 use uldma_papers::tracer::Tracer;
 
 use crate::args::{Common, Dma};
-use crate::failure::{Failure, Kind, Result};
+use crate::failure::{complain, Failure, Kind, Result};
 use crate::output::{self, or_dash};
 use crate::schema::SCHEMA_VERSION;
 
@@ -199,7 +199,7 @@ fn transfer(
 
 /// Reports that the system calls are not counted; the transfer itself is not affected.
 pub(crate) fn warn(error: uldma::Error) {
-    eprintln!("uldma: {error}: system calls are not counted");
+    complain(format!("uldma: {error}: system calls are not counted"));
 }
 
 /// Bytes of which no two neighbouring words or pages are the same.

@@ -3,7 +3,6 @@
 //! `uldma export`: exports memory to the peer until a signal arrives.
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -63,10 +62,6 @@ pub(crate) fn run(common: &Common, args: &Export) -> Result<()> {
             report.bytes, report.name, report.pid
         )
     })?;
-    // Others wait for that line.
-    std::io::stdout()
-        .flush()
-        .map_err(|error| Failure::io("standard output", &error))?;
 
     let end = args.lifetime.map(|lifetime| Instant::now() + lifetime);
     loop {

@@ -8,11 +8,15 @@ use std::process::ExitCode;
 use serde::Serialize;
 use uldma::Error;
 
+use crate::standard;
+
 /// Classes of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     Failed,
+    /// The reader of standard output has closed it.
+    ClosedPipe,
     Usage,
     NoDevice,
     NoPermission,
@@ -26,7 +30,7 @@ impl Kind {
     /// The exit code that `--help` documents.
     pub(crate) const fn exit_code(self) -> u8 {
         match self {
-            Self::Failed => 1,
+            Self::Failed | Self::ClosedPipe => 1,
             Self::Usage => 2,
             Self::NoDevice | Self::NoPermission | Self::Version => 3,
             Self::Timeout => 4,
@@ -64,7 +68,17 @@ impl Failure {
         Self::new(kind, format!("{what}: {error}"))
     }
 
-    /// Reports the failure and returns the exit code.
+    /// Builds the failure of a write to standard output.
+    pub(crate) fn output(error: &std::io::Error) -> Self {
+        let kind = match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Kind::ClosedPipe,
+            _ => Kind::Failed,
+        };
+        Self::new(kind, format!("standard output: {error}"))
+    }
+
+    /// Reports the failure and returns the exit code. A closed pipe is reported to programs only, as
+    /// the user has closed it.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         if json {
             #[derive(Serialize)]
@@ -76,18 +90,21 @@ impl Failure {
                 schema_version: crate::schema::SCHEMA_VERSION,
                 error: self,
             };
-            match serde_json::to_string(&report) {
-                Ok(text) => eprintln!("{text}"),
-                Err(_) => eprintln!("{}", self.message),
-            }
-        } else {
-            eprintln!("uldma: {}", self.message);
+            let text = serde_json::to_string(&report);
+            complain(text.as_ref().unwrap_or(&self.message));
+        } else if self.kind != Kind::ClosedPipe {
+            complain(format!("uldma: {}", self.message));
             if let Some(hint) = &self.hint {
-                eprintln!("  hint: {hint}");
+                complain(format!("  hint: {hint}"));
             }
         }
         ExitCode::from(self.kind.exit_code())
     }
+}
+
+/// Writes a line to standard error. It may be closed; the exit code reports the failure anyway.
+pub(crate) fn complain(text: impl Display) {
+    let _ = standard::error_line(text);
 }
 
 impl From<Error> for Failure {

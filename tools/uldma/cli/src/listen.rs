@@ -6,9 +6,10 @@ use uldma::ChannelListener;
 
 use crate::args::{Common, Listen};
 use crate::connection::{self, AtEnd};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::ring;
+use crate::standard;
 
 /// Runs the verb.
 pub(crate) fn run(common: &Common, args: &Listen) -> Result<()> {
@@ -18,7 +19,8 @@ pub(crate) fn run(common: &Common, args: &Listen) -> Result<()> {
         let listener = ChannelListener::new(&device, args.port, 1, args.carry.capacity)?;
         let (mut channel, _) = listener.accept(common.timeout)?;
         let progress = Progress::new(style, "receive", None);
-        let report = ring::receive(&mut channel, std::io::stdout().lock(), &progress)?;
+        let output = standard::output().map_err(|error| Failure::output(&error))?;
+        let report = ring::receive(&mut channel, output, &progress)?;
         return ring::print(common, report);
     }
     let connection = if args.once {

@@ -27,6 +27,7 @@ mod progress;
 mod register;
 mod ring;
 mod schema;
+mod standard;
 mod stat;
 mod transfer;
 mod usage;

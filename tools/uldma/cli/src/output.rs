@@ -3,29 +3,36 @@
 //! Results, printed for people or for programs.
 
 use std::fmt::Write as _;
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+use crate::standard;
 
-/// Prints a result: as one line of JSON, or as text.
+/// Prints a result to standard output: as one line of JSON, or as text.
 pub(crate) fn print<T: Serialize>(
     json: bool,
     value: &T,
     words: impl FnOnce(&T) -> String,
 ) -> Result<()> {
-    let text = if json {
-        serde_json::to_string(value).map_err(|error| Failure::io("JSON", &error.into()))?
-    } else {
-        words(value)
-    };
-    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        Ok(()) => Ok(()),
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::io("standard output", &error)),
+    let text = if json { json_of(value)? } else { words(value) };
+    let line = format!("{}\n", text.trim_end());
+    standard::output()
+        .and_then(|mut output| output.write_all(line.as_bytes()))
+        .map_err(|error| Failure::output(&error))
+}
+
+/// Prints a result as one line of JSON to standard error, if it is requested: standard output has data.
+pub(crate) fn print_beside_data<T: Serialize>(json: bool, value: &T) -> Result<()> {
+    if !json {
+        return Ok(());
     }
+    standard::error_line(json_of(value)?).map_err(|error| Failure::io("standard error", &error))
+}
+
+fn json_of<T: Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Failure::io("JSON", &error.into()))
 }
 
 /// Returns millions of bytes per second.

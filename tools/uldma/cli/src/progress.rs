@@ -2,13 +2,14 @@
 
 //! Progress on standard error: a bar on a terminal, or lines where the user wants them.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{Common, ProgressArgs};
+use crate::failure::complain;
 
 /// Smaller inputs end before a progress display can be read.
 const WORTH_SHOWING: u64 = 8 << 20;
@@ -126,8 +127,7 @@ impl Progress {
 
     fn line(&self, time: Duration) {
         let text = words(self.what, self.bar.position(), self.bar.length(), time);
-        // Standard error may be closed, which must not stop the data.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        complain(text);
     }
 }
 

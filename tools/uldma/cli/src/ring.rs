@@ -2,7 +2,7 @@
 
 //! Carries data through a ring, from `connect` to `listen`.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -49,12 +49,7 @@ impl Report {
 pub(crate) fn print(common: &Common, mut report: Report) -> Result<()> {
     let bytes = report.bytes_sent + report.bytes_received;
     report.mb_per_s = output::megabytes_per_second(bytes, report.seconds);
-    if common.json {
-        let text =
-            serde_json::to_string(&report).map_err(|error| Failure::io("JSON", &error.into()))?;
-        eprintln!("{text}");
-    }
-    Ok(())
+    output::print_beside_data(common.json, &report)
 }
 
 /// Sends all of `input` in messages of at most `most` bytes, then an empty one, and waits until the other
@@ -72,7 +67,6 @@ pub(crate) fn send(
     loop {
         let length = match input.read(&mut bytes) {
             Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Failure::io("standard input", &error)),
         };
         channel.send(&bytes[..length], FOREVER).map_err(ended)?;
@@ -110,8 +104,7 @@ pub(crate) fn receive(
         messages += 1;
         output
             .write_all(&bytes[..length])
-            .and_then(|()| output.flush())
-            .map_err(|error| Failure::io("standard output", &error))?;
+            .map_err(|error| Failure::output(&error))?;
         progress.inc(length);
     }
     progress.finish();

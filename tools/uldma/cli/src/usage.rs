@@ -2,18 +2,37 @@
 
 //! Reports wrong command lines, and prints help.
 
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::failure::{Failure, Kind};
+use crate::standard;
 
 /// Prints help or the version if the user requested it, and a usage error otherwise.
 pub(crate) fn report(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && json_asked_for() {
         return failure(&error.render().to_string()).report(true);
     }
-    // The streams may be closed; the exit code reports the error anyway.
-    let _ = error.print();
-    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+    if error.use_stderr() {
+        // Standard error may be closed; the exit code reports the error anyway.
+        let _ = error.print();
+        return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+    }
+    match help(error) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => Failure::output(&error).report(json_asked_for()),
+    }
+}
+
+/// Prints help or the version.
+fn help(error: &clap::Error) -> io::Result<()> {
+    let text = error.render();
+    let plain = !io::stdout().is_terminal() || std::env::var_os("NO_COLOR").is_some();
+    let text = match plain {
+        true => text.to_string(),
+        false => text.ansi().to_string(),
+    };
+    standard::output()?.write_all(text.as_bytes())
 }
 
 /// Returns true if the wrong command line has `--json` among its options.

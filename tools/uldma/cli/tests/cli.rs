@@ -6,9 +6,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::path::PathBuf;
+use std::process::{self, Stdio};
 
 use assert_cmd::Command;
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
 
 const SPDX: &str = "# SPDX-License-Identifier: MIT OR Apache-2.0\n";
 /// No machine has so many devices.
@@ -237,4 +241,115 @@ fn help_is_no_error_with_json_either() {
 fn the_version_is_told() {
     let (code, stdout, _) = output(&["--version"]);
     assert_eq!((code, stdout.as_str()), (Some(0), "uldma 0.1.0\n"));
+}
+
+/// What is printed without a device.
+const TEXTS: [&[&str]; 5] = [
+    &["--help"],
+    &["--version"],
+    &["--json", "--version"],
+    &["help"],
+    &["net", "--help"],
+];
+
+/// Makes a pipe of files.
+fn pipe() -> std::io::Result<(File, File)> {
+    let (reader, writer) = nix::unistd::pipe()?;
+    Ok((reader.into(), writer.into()))
+}
+
+/// Runs the program with an output that cannot be written; what it says of that.
+fn unwritable(arguments: &[&str], output: impl Into<Stdio>) -> String {
+    let mut command = process::Command::new(env!("CARGO_BIN_EXE_uldma"));
+    let output = command.args(arguments).stdout(output).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn output_without_room_is_a_failure() {
+    for text in TEXTS {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let said = unwritable(text, full);
+        assert!(
+            said.contains("standard output: No space left"),
+            "{text:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn closed_output_is_a_failure() {
+    for text in TEXTS {
+        let closed = "exec \"$0\" \"$@\" >&-";
+        let program = env!("CARGO_BIN_EXE_uldma");
+        let mut command = process::Command::new("sh");
+        let output = command
+            .args([&["-c", closed, program], text].concat())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text:?}: {said}");
+        assert!(said.contains("standard output: "), "{text:?}: {said}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_is_a_silent_failure() {
+    for text in TEXTS {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let said = unwritable(text, writer);
+        // Programs are told.
+        assert_eq!(
+            said.contains("closed-pipe"),
+            text.contains(&"--json"),
+            "{said}"
+        );
+        assert_eq!(said.is_empty(), !text.contains(&"--json"), "{said}");
+    }
+}
+
+#[test]
+fn unwritable_errors_change_no_exit_code() {
+    for (arguments, code) in [
+        (&["frobnicate"][..], 2),
+        (&["info"], 3),
+        (&["info", "--json"], 3),
+    ] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = process::Command::new(env!("CARGO_BIN_EXE_uldma"));
+        let status = command
+            .args(arguments)
+            .args(NO_DEVICE)
+            .stderr(full)
+            .status();
+        assert_eq!(status.unwrap().code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn output_that_does_not_block_is_waited_for() {
+    let (mut reader, mut writer) = pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    let mut filled = 0;
+    while let Ok(more) = writer.write(&[0; 4096]) {
+        filled += more;
+    }
+    let mut command = process::Command::new(env!("CARGO_BIN_EXE_uldma"));
+    let flags = fcntl(&writer, FcntlArg::F_GETFL).unwrap();
+    let mut child = command
+        .arg("--help")
+        .stdout(writer.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    drop(command);
+    let mut filler = vec![0; filled];
+    reader.read_exact(&mut filler).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(fcntl(&writer, FcntlArg::F_GETFL).unwrap(), flags);
+    drop(writer);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert!(text.contains("Exit codes:"), "{text}");
 }

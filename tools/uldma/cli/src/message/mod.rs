@@ -11,7 +11,7 @@ use serde::Serialize;
 use uldma::{Device, ExchangeStats, Fallbacks, MessageOptions, Redirections};
 
 use crate::args::{Common, ExchangeFrom, SlotArgs};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output;
 use crate::progress::Progress;
 use crate::schema::SCHEMA_VERSION;
@@ -116,9 +116,6 @@ impl Counter {
         redirections: Option<Redirections>,
     ) -> Result<()> {
         self.progress.finish();
-        if !common.json {
-            return Ok(());
-        }
         let seconds = self.start.elapsed().as_secs_f64();
         let report = Report {
             schema_version: SCHEMA_VERSION,
@@ -132,10 +129,7 @@ impl Counter {
             redirected: redirections.map(|counts| counts.redirected),
             from_slots: redirections.map(|counts| counts.from_slots),
         };
-        let text =
-            serde_json::to_string(&report).map_err(|error| Failure::io("JSON", &error.into()))?;
-        eprintln!("{text}");
-        Ok(())
+        output::print_beside_data(common.json, &report)
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! `uldma recv`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::DerefMut;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::{options, Counter, Exchange};
 use crate::args::{Common, Recv};
 use crate::failure::{Failure, Kind, Result};
 use crate::progress::{Progress, Style};
+use crate::standard;
 
 /// Time of a wait for a message: practically unlimited.
 const FOREVER: Duration = Duration::from_secs(86_400);
@@ -29,13 +30,12 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
     let (mut connection, _) = listener.accept(common.timeout)?;
     let style = Style::new(common, &args.slots.progress);
     let mut counter = Counter::new(Progress::new(style, "receive", None));
-    let mut output = io::stdout().lock();
+    let mut output = standard::output().map_err(|error| Failure::output(&error))?;
     let mut write = |bytes: &[u8], counter: &mut Counter| {
         counter.add(bytes.len());
         output
             .write_all(bytes)
-            .and_then(|()| output.flush())
-            .map_err(|error| Failure::io("standard output", &error))
+            .map_err(|error| Failure::output(&error))
     };
     let failed = match args.technique {
         ReceiveTechnique::V2pDma => {

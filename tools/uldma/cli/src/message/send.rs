@@ -3,7 +3,7 @@
 //! `uldma send`.
 
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::Read;
 use std::time::Duration;
 
 use uldma::{
@@ -16,6 +16,7 @@ use crate::args::{Common, Send};
 use crate::connection;
 use crate::failure::{Failure, Result};
 use crate::progress::Style;
+use crate::standard;
 
 /// Runs `uldma send`.
 pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
@@ -37,7 +38,7 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let (count, length) = (usize::from(args.slots.slots), args.message);
     let mut places = Places::new(&connection, length)?;
     let mut sender = Sender::new((&device, &connection), args.technique, count, length)?;
-    let mut input = io::stdin().lock();
+    let mut input = standard::input();
     loop {
         match sender.send_next(&mut connection, &mut places, &mut input, common.timeout) {
             Ok(0) => break,
@@ -299,7 +300,6 @@ fn fill(input: &mut impl Read, target: &mut [u8]) -> Result<usize> {
         match input.read(&mut target[length..]) {
             Ok(0) => break,
             Ok(more) => length += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Failure::io("standard input", &error)),
         }
     }
@@ -309,6 +309,7 @@ fn fill(input: &mut impl Read, target: &mut [u8]) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
 
     /// A reader that gives one byte at a time.
     struct Slow<'a>(&'a [u8]);

@@ -2,7 +2,7 @@
 
 //! Packets between a TUN interface and a connection.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{mpsc, Arc};
@@ -101,11 +101,6 @@ pub(super) fn run(common: &Common, args: &Net, name: &str) -> Result<()> {
             up.interface, up.mtu, up.node
         )
     })?;
-    // Others wait for that line.
-    std::io::stdout()
-        .flush()
-        .map_err(|error| Failure::io("standard output", &error))?;
-
     let report = bridge(&interface, packets, sending, signals, args, name)?;
     output::print(common.json, &report, |report| {
         format!(
