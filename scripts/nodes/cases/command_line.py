@@ -127,6 +127,31 @@ def stat_shows_all_processes(pair: Cluster) -> None:
     expect(json.loads(pair.a.check("uldma stat --json"))["open_files"] == [], "export is left")
 
 
+@case_of(LOOPBACK)
+def files_are_read_to_their_end(pair: Cluster) -> None:
+    """Files of which the file system says another size than they have, and a pipe, arrive whole."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    a.node.check("rm -f /tmp/pipe && mkfifo /tmp/pipe")
+    # These say 0, 0, and a page.
+    sources = ("/tmp/pipe", "/proc/version", "/sys/devices/system/cpu/possible")
+    writer = a.node.spawn("exec cat /proc/version >/tmp/pipe")
+    try:
+        for source in sources:
+            receiver = b.spawn(f"recv-file --name end --out /tmp/came {LIMIT}")
+            options = f"--name end --method window --json {LIMIT}"
+            report = json.loads(a.check(f"send-file {source} {options}"))
+            expect(receiver.wait(END_TIMEOUT).rc == 0, receiver.text("err"))
+            whole = "/proc/version" if source == "/tmp/pipe" else source
+            expected = a.node.check(f"cat {whole}")
+            expect(report["bytes"] == len(expected) > 0, f"{source}: {report}")
+            expect(b.node.check("cat /tmp/came") == expected, f"{source} has arrived changed")
+    finally:
+        writer.end()
+    error = refused(a, f"send-file /dev/zero --name end {BRIEFLY}", 1)
+    expect_words(error["message"], "/dev/zero", "more than")
+
+
 @case
 def output_that_cannot_be_written(pair: Cluster) -> None:
     """Commands fail whose output cannot be written, silently if its reader has gone."""

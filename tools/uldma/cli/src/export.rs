@@ -2,7 +2,6 @@
 
 //! `uldma export`: exports memory to the peer until a signal arrives.
 
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -14,6 +13,7 @@ use uldma::{Access, Buffer, Registered};
 
 use crate::args::{Common, Export};
 use crate::failure::{Failure, Kind, Result};
+use crate::file;
 use crate::output;
 use crate::schema::SCHEMA_VERSION;
 
@@ -31,10 +31,9 @@ pub(crate) fn run(common: &Common, args: &Export) -> Result<()> {
     let device = common.open()?;
     let buffer = match (&args.file, args.size) {
         (Some(path), _) => {
-            let failed = |error| Failure::io(path.display(), &error);
-            let mut file = File::open(path).map_err(failed)?;
-            let length = file.metadata().map_err(failed)?.len();
-            Buffer::read_from(&mut file, to_usize(length)?).map_err(failed)?
+            let (buffer, length) = file::read(path)?;
+            to_usize(length as u64)?;
+            buffer
         }
         (None, size) => Buffer::new(to_usize(size.unwrap_or(0))?)?,
     };

@@ -12,6 +12,7 @@ mod counters;
 mod dma;
 mod export;
 mod failure;
+mod file;
 mod info;
 mod listen;
 mod lmm;

@@ -2,11 +2,14 @@
 
 //! Memory to register: whole pages that contain no other objects.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::ops::{Deref, DerefMut};
 
 use crate::sys::Mapping;
 use crate::{Error, Result};
+
+/// Memory that a source of unknown length gets at first.
+const LEAST: usize = 64 << 10;
 
 /// Owned memory on its own pages, zeroed at first, never inherited by child processes.
 ///
@@ -30,15 +33,39 @@ impl Buffer {
         Ok(Self { mapping, length })
     }
 
-    /// Memory of `length` bytes, read from `source`.
+    /// Memory of all bytes that `source` has, and their number: without any, the memory is one zero
+    /// byte. `expected` is how many it will probably have, `limit` how many it may have.
     ///
     /// # Errors
     ///
-    /// Errors of the reader; `UnexpectedEof` when it has fewer bytes.
-    pub fn read_from(source: &mut impl Read, length: usize) -> io::Result<Self> {
-        let mut buffer = Self::new(length).map_err(io::Error::other)?;
-        source.read_exact(&mut buffer)?;
-        Ok(buffer)
+    /// Errors of the reader; `FileTooLarge` when it has more bytes than that, `OutOfMemory`.
+    pub fn read_all(
+        source: &mut impl Read,
+        expected: usize,
+        limit: usize,
+    ) -> io::Result<(Self, usize)> {
+        let new = |length| Self::new(length).map_err(|_| io::Error::from(ErrorKind::OutOfMemory));
+        // One more, to find the end without more memory.
+        let mut buffer = new(expected.min(limit).saturating_add(1))?;
+        let mut length = 0;
+        loop {
+            if length > limit {
+                return Err(ErrorKind::FileTooLarge.into());
+            }
+            if length == buffer.len() {
+                let mut longer = new(length.max(LEAST).saturating_mul(2))?;
+                longer[..length].copy_from_slice(&buffer);
+                buffer = longer;
+            }
+            match source.read(&mut buffer[length..]) {
+                Ok(0) => break,
+                Ok(more) => length += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        buffer.length = length.max(1);
+        Ok((buffer, length))
     }
 
     pub(crate) fn mapping(&self) -> &Mapping {
@@ -86,9 +113,24 @@ mod tests {
     }
 
     #[test]
-    fn reading_needs_enough_bytes() {
-        assert_eq!(&*Buffer::read_from(&mut &b"abc"[..], 3).unwrap(), b"abc");
-        let error = Buffer::read_from(&mut &b"abc"[..], 4).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    fn all_is_read_whatever_was_expected() {
+        let source: Vec<u8> = (0..100_000_u32).map(|byte| (byte / 7) as u8).collect();
+        for expected in [0, 1, 4095, 99_999, 100_000, 100_001, 1 << 20] {
+            let (buffer, length) = Buffer::read_all(&mut &source[..], expected, 1 << 20).unwrap();
+            assert_eq!(length, source.len(), "{expected}");
+            assert!(buffer[..] == source[..], "{expected}");
+        }
+        let (buffer, length) = Buffer::read_all(&mut io::empty(), 4096, 4096).unwrap();
+        assert_eq!((&buffer[..], length), (&[0][..], 0));
+    }
+
+    #[test]
+    fn reading_has_a_limit() {
+        let read = |bytes: u64, limit| Buffer::read_all(&mut io::repeat(7).take(bytes), 0, limit);
+        assert_eq!(read(5000, 5000).unwrap().1, 5000);
+        for bytes in [5001, u64::MAX] {
+            let error = read(bytes, 5000).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{bytes}");
+        }
     }
 }

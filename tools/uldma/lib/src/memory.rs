@@ -82,19 +82,21 @@ impl Memory {
     /// shorter. (If the file becomes shorter later, accesses beyond its end raise SIGBUS.)
     pub fn of_file(file: &File, length: u64, writable: bool) -> Result<Self> {
         let action = || format!("map {length} bytes of a file");
-        let size = file.metadata().map(|meta| meta.len()).map_err(|error| {
+        let metadata = file.metadata().map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
             Error::system(action(), errno)
         })?;
-        if length > size {
+        // Fails for files that cannot be mapped, of which some say that they are empty.
+        let mapping = Mapping::shared(file, 0, length, protection(writable))
+            .map_err(|errno| Error::system(action(), errno))?;
+        // Other files than these have no size.
+        if metadata.is_file() && length > metadata.len() {
             return Err(Error::Range {
                 offset: 0,
                 length,
-                size,
+                size: metadata.len(),
             });
         }
-        let mapping = Mapping::shared(file, 0, length, protection(writable))
-            .map_err(|errno| Error::system(action(), errno))?;
         let mut memory = Self::own(mapping, length, true);
         memory.writable = writable;
         Ok(memory)
@@ -326,6 +328,20 @@ mod tests {
         let mut magic = [0; 4];
         memory.read(0, &mut magic).unwrap();
         assert_eq!(&magic, b"\x7fELF");
-        assert!(Memory::of_file(&file, 1 << 50, false).is_err());
+        let longer = file.metadata().unwrap().len() + 1;
+        let error = Memory::of_file(&file, longer, false).unwrap_err();
+        assert!(matches!(error, Error::Range { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_no_size_is_mapped_if_it_can_be() {
+        let file = File::open("/dev/zero").unwrap();
+        let mut byte = [1];
+        let memory = Memory::of_file(&file, 4096, false).unwrap();
+        memory.read(4095, &mut byte).unwrap();
+        assert_eq!(byte, [0]);
+        let file = File::open("/proc/cpuinfo").unwrap();
+        let error = Memory::of_file(&file, 4096, false).unwrap_err();
+        assert!(error.errno().is_some(), "{error}");
     }
 }

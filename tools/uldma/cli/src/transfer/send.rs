@@ -2,7 +2,6 @@
 
 //! `uldma send-file`.
 
-use std::fs::File;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use super::{
 use crate::args::{Common, Method, SendFile};
 use crate::dma::warn;
 use crate::failure::{Failure, Kind, Result};
+use crate::file;
 use crate::output::{self, or_dash};
 use crate::progress::{Progress, Style};
 use crate::schema::SCHEMA_VERSION;
@@ -64,14 +64,7 @@ pub(super) struct Target {
 /// Runs the verb.
 pub(crate) fn run(common: &Common, args: &SendFile) -> Result<()> {
     let device = common.open()?;
-    let failed = |error| Failure::io(args.path.display(), &error);
-    let mut file = File::open(&args.path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
-    let too_long = || Failure::new(Kind::Failed, "the file does not fit in memory");
-    let length = usize::try_from(length).map_err(|_| too_long())?;
-    // A buffer has at least one byte; `length` bytes of it are sent.
-    let mut buffer = Buffer::new(length.max(1))?;
-    std::io::Read::read_exact(&mut file, &mut buffer[..length]).map_err(failed)?;
+    let (buffer, length) = file::read(&args.path)?;
     let sha256 = digest(&buffer[..length], Style::new(common, &args.progress));
 
     let mut channel = device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
