@@ -127,6 +127,26 @@ def stat_shows_all_processes(pair: Cluster) -> None:
     expect(json.loads(pair.a.check("uldma stat --json"))["open_files"] == [], "export is left")
 
 
+@case
+def stat_finds_files_by_number(pair: Cluster) -> None:
+    """A file of the device that was opened by another path is found; and all files are seen."""
+    numbers = "$((0x$(stat -c %t /dev/uldma0))) $((0x$(stat -c %T /dev/uldma0)))"
+    pair.a.check(f"rm -f /run/other && mknod /run/other c {numbers}")
+    holder = pair.a.spawn("exec 3</run/other; echo open; exec sleep 600")
+    try:
+        holder.wait_output("open", START_TIMEOUT)
+        stat = json.loads(pair.a.check("uldma stat --json"))
+        [open_file] = stat["open_files"]
+        expect((open_file["command"], open_file["fd"]) == ("sleep", 3), str(open_file))
+        expect(stat["all_files"] is True, str(stat))
+        inside = pair.a.check("unshare -p -f -m --mount-proc uldma stat --json")
+        stat = json.loads(inside)
+        expect((stat["open_files"], stat["all_files"]) == ([], False), str(stat))
+    finally:
+        holder.end()
+        pair.a.check("rm /run/other")
+
+
 @case_of(LOOPBACK)
 def files_are_read_to_their_end(pair: Cluster) -> None:
     """Files of which the file system says another size than they have, and a pipe, arrive whole."""

@@ -3,7 +3,12 @@
 //! Lists the processes that have a device open, with the driver's state of each open file.
 
 use std::fs;
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::stat::{major, minor};
 
 use serde::Serialize;
 
@@ -11,6 +16,8 @@ use crate::counters::{self, Counters};
 
 /// Prefix of the driver's lines in fdinfo.
 const PREFIX: &str = "uldma-";
+/// The process namespace that all others are in, PROC_PID_INIT_INO of the kernel.
+const ALL_PROCESSES: &str = "pid:[4026531836]";
 
 /// An open file of the device, in a process.
 #[derive(Debug, Serialize)]
@@ -29,18 +36,24 @@ pub(crate) struct OpenFile {
 pub(crate) struct OpenFiles {
     /// Of processes other than this one.
     pub(crate) open_files: Vec<OpenFile>,
-    /// True if no process was left out because this user may not read its files.
+    /// True if no file was left out because this user, or this namespace, may not see it.
     pub(crate) all_files: bool,
 }
 
 impl OpenFiles {
-    /// Finds the open files of `device` in the processes of `proc`, except those of process `own`.
-    pub(crate) fn find(proc: &Path, device: &Path, own: u32) -> Self {
+    /// Finds the open files of the device with this number in the processes of `proc`, except those of
+    /// process `own`.
+    pub(crate) fn find(proc: &Path, device: (u64, u64), own: u32) -> Self {
+        let pids = numbers(proc).unwrap_or_default();
+        // A namespace shows its own processes only, and the mount option `hidepid` those of the user,
+        // of which the first one is none.
+        let is_whole = fs::read_link(proc.join("self/ns/pid"))
+            .is_ok_and(|namespace| namespace == Path::new(ALL_PROCESSES));
         let mut found = Self {
-            all_files: true,
-            ..Self::default()
+            open_files: Vec::new(),
+            all_files: is_whole && pids.first() == Some(&1),
         };
-        for pid in numbers(proc).unwrap_or_default() {
+        for pid in pids {
             if pid != own {
                 found.add(&proc.join(pid.to_string()), device, pid);
             }
@@ -49,30 +62,63 @@ impl OpenFiles {
     }
 
     /// Adds the open files of one process, which may end at any time.
-    fn add(&mut self, process: &Path, device: &Path, pid: u32) {
-        let fds = match numbers(&process.join("fd")) {
-            Ok(fds) => fds,
-            Err(error) => {
-                self.all_files &= error.kind() != std::io::ErrorKind::PermissionDenied;
-                return;
+    fn add(&mut self, process: &Path, device: (u64, u64), pid: u32) {
+        let files = |task: &Path| numbers(&task.join("fd"));
+        let fds = self.known(files(process)).unwrap_or_default();
+        if fds.is_empty() {
+            // The first thread may have ended before the others, which have the files.
+            let tids = numbers(&process.join("task")).unwrap_or_default();
+            for tid in tids.into_iter().filter(|&tid| tid != pid) {
+                let task = process.join("task").join(tid.to_string());
+                let fds = self.known(files(&task)).unwrap_or_default();
+                if !fds.is_empty() {
+                    return self.add_files(&task, &fds, device, pid);
+                }
             }
-        };
-        for fd in fds {
-            let is_of_device = fs::read_link(process.join("fd").join(fd.to_string()))
-                .is_ok_and(|target| target == device);
-            if !is_of_device {
-                continue;
-            }
-            let fdinfo = fs::read_to_string(process.join("fdinfo").join(fd.to_string()));
+        }
+        self.add_files(process, &fds, device, pid);
+    }
+
+    fn add_files(&mut self, process: &Path, fds: &[u32], device: (u64, u64), pid: u32) {
+        for &fd in fds {
+            let counters = match self.known(of_device(process, device, fd)) {
+                Some(Some(counters)) => counters,
+                _ => continue,
+            };
             let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
             self.open_files.push(OpenFile {
                 pid,
                 command: command.trim().to_owned(),
                 fd,
-                counters: fdinfo.map_or_else(|_| Counters::new(), |text| of_driver(&text)),
+                counters,
             });
         }
     }
+
+    /// Returns what was read, and notes if something that is there could not be.
+    fn known<T>(&mut self, read: std::io::Result<T>) -> Option<T> {
+        read.inspect_err(|error| self.all_files &= has_ended(error))
+            .ok()
+    }
+}
+
+/// Returns true if the process or the file has ended before it could be read.
+fn has_ended(error: &Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
+}
+
+/// Returns the driver's counters of a file if it is one of the device.
+fn of_device(process: &Path, device: (u64, u64), fd: u32) -> std::io::Result<Option<Counters>> {
+    let fdinfo = fs::read_to_string(process.join("fdinfo").join(fd.to_string()))?;
+    let counters = of_driver(&fdinfo);
+    // A file of another file system is not touched: that may not answer.
+    if counters.is_empty() {
+        return Ok(None);
+    }
+    let target = fs::metadata(process.join("fd").join(fd.to_string()))?;
+    let number = (major(target.rdev()), minor(target.rdev()));
+    let is_meant = target.file_type().is_char_device() && number == device;
+    Ok(is_meant.then_some(counters))
 }
 
 /// Returns the names in a directory that are numbers, in ascending order.
@@ -109,9 +155,12 @@ mod tests {
     }
 
     impl Proc {
-        fn new() -> Self {
-            let name = format!("uldma-open-files-{}", std::process::id());
-            Self(std::env::temp_dir().join(name))
+        fn new(name: &str) -> Self {
+            let name = format!("uldma-open-files-{}-{name}", std::process::id());
+            let proc = Self(std::env::temp_dir().join(name));
+            fs::create_dir_all(proc.0.join("self/ns")).unwrap();
+            symlink(ALL_PROCESSES, proc.0.join("self/ns/pid")).unwrap();
+            proc
         }
 
         fn add(&self, pid: u32, command: &str, targets: &[&str]) {
@@ -129,16 +178,22 @@ mod tests {
         }
     }
 
+    /// The numbers of devices that every machine has.
+    const ZERO: (u64, u64) = (1, 5);
+
     #[test]
     fn open_files_of_all_processes_are_found() {
-        let proc = Proc::new();
-        proc.add(30, "two", &["/dev/null", "/dev/uldma1", "/dev/uldma1"]);
-        proc.add(7, "other", &["/dev/uldma0", "/dev/uldma10"]);
-        proc.add(9, "itself", &["/dev/uldma1"]);
-        fs::create_dir_all(proc.0.join("self/fd")).unwrap();
+        let proc = Proc::new("all");
+        // Whatever its name is.
+        let other = proc.0.join("other");
+        symlink("/dev/zero", &other).unwrap();
+        let other = other.to_str().unwrap();
+        proc.add(1, "init", &["/dev/null"]);
+        proc.add(30, "two", &["/dev/null", "/dev/zero", other]);
+        proc.add(9, "itself", &["/dev/zero"]);
         // A process that has ended.
         fs::create_dir_all(proc.0.join("31")).unwrap();
-        let found = OpenFiles::find(&proc.0, Path::new("/dev/uldma1"), 9);
+        let found = OpenFiles::find(&proc.0, ZERO, 9);
         assert!(found.all_files);
         let expected = serde_json::json!([
             {"pid": 30, "command": "two", "fd": 1,
@@ -147,5 +202,26 @@ mod tests {
              "regions": 2, "region_bytes": 8192, "context": null},
         ]);
         assert_eq!(serde_json::to_value(&found.open_files).unwrap(), expected);
+    }
+
+    #[test]
+    fn files_that_may_exist_unseen_are_told() {
+        let all = |proc: &Proc| OpenFiles::find(&proc.0, ZERO, 9).all_files;
+        let proc = Proc::new("unseen");
+        assert!(!all(&proc), "the first process is hidden");
+        proc.add(1, "init", &["/dev/null"]);
+        assert!(all(&proc));
+        // No file, and no end of the process either, as for a user that may not read it.
+        fs::remove_file(proc.0.join("1/fdinfo/0")).unwrap();
+        fs::create_dir(proc.0.join("1/fdinfo/0")).unwrap();
+        assert!(!all(&proc), "a file cannot be read");
+        fs::remove_dir_all(proc.0.join("1/fd")).unwrap();
+        fs::write(proc.0.join("1/fd"), "").unwrap();
+        assert!(!all(&proc), "a process cannot be read");
+        let proc = Proc::new("inside");
+        proc.add(1, "init", &[]);
+        fs::remove_file(proc.0.join("self/ns/pid")).unwrap();
+        symlink("pid:[4026532000]", proc.0.join("self/ns/pid")).unwrap();
+        assert!(!all(&proc), "other namespaces have processes");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn run(common: &Common) -> Result<()> {
     let stat = Stat {
         schema_version: SCHEMA_VERSION,
         info: DeviceInfo::read(&device)?,
-        open_files: OpenFiles::find(Path::new("/proc"), device.path(), std::process::id()),
+        open_files: OpenFiles::find(Path::new("/proc"), device.number()?, std::process::id()),
         debugfs: directory(&debugfs.join("uldma").join(&name))
             .or_else(|| directory(&debugfs.join(&name))),
     };

@@ -148,6 +148,18 @@ impl Device {
         }
     }
 
+    /// Returns the major and the minor number of the device, by which the kernel knows it under any path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] of fstat().
+    pub fn number(&self) -> Result<(u64, u64)> {
+        let stat = nix::sys::stat::fstat(self.as_fd())
+            .map_err(|errno| Error::system("query the device file", errno))?;
+        let number = stat.st_rdev;
+        Ok((nix::sys::stat::major(number), nix::sys::stat::minor(number)))
+    }
+
     /// The device file's path.
     pub fn path(&self) -> &Path {
         &self.inner.path
