@@ -8,6 +8,7 @@ from .. import endpoints, network
 from ..agent import Result
 from ..cluster import Cluster
 from ..endpoints import Endpoint
+from ..polling import wait_until
 from ..streams import LIMIT
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case, case_of, expect
@@ -145,6 +146,36 @@ def stat_finds_files_by_number(pair: Cluster) -> None:
     finally:
         holder.end()
         pair.a.check("rm /run/other")
+
+
+@case
+def net_tells_of_other_namespaces(pair: Cluster) -> None:
+    """An interface in another network namespace is not taken for none; its name does not matter."""
+    [end, _] = endpoints.of(pair)
+    interface = network.Interface.of(end)
+
+    def shown() -> dict[str, Any]:
+        [device] = json.loads(end.check("net --json"))["devices"]
+        assert isinstance(device, dict)
+        return device
+
+    expect(shown()["interface_elsewhere"] is False, str(shown()))
+    interface.check("ip link set {name} down && ip link set {name} name other")
+    try:
+        expect(shown()["interface"]["name"] == "other", str(shown()))
+    finally:
+        interface.check("ip link set other name {name}")
+    holder = end.node.spawn(network.HOLD)
+    try:
+        holder.wait_output("held", START_TIMEOUT)
+        number = int(holder.text().split()[0])
+        interface.check(f"ip link set {{name}} netns {number}")
+        device = shown()
+        expect((device["interface"], device["interface_elsewhere"]) == (None, True), str(device))
+        expect_words(end.check("net"), "in another network namespace")
+    finally:
+        holder.end()
+    wait_until(interface.exists, END_TIMEOUT, "the interface is back")
 
 
 @case_of(LOOPBACK)

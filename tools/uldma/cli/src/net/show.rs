@@ -39,8 +39,10 @@ struct DeviceReport {
     device: String,
     /// This node.
     node: u32,
-    /// None if the driver was told to make no interface for this device.
+    /// None if the driver was told to make no interface for this device, or it is elsewhere.
     interface: Option<Interface>,
+    /// True if the interface is in another network namespace.
+    interface_elsewhere: bool,
     peers: Vec<PeerReport>,
 }
 
@@ -127,7 +129,12 @@ impl Interface {
 impl DeviceReport {
     fn read(number: u32) -> uldma::Result<Self> {
         let device = Device::open(number)?;
-        let mut interface = Interface::read(&directory(number));
+        let found = Found::of(&directory(device.number()?));
+        let interface_elsewhere = matches!(found, Found::Elsewhere);
+        let mut interface = match found {
+            Found::Here(directory) => Interface::read(&directory),
+            _ => None,
+        };
         let read = interface
             .as_ref()
             .and_then(|interface| Statistics::read(&interface.name));
@@ -143,6 +150,7 @@ impl DeviceReport {
             device: device.path().display().to_string(),
             node: device.query()?.node,
             interface,
+            interface_elsewhere,
             peers: peers.collect(),
         })
     }
@@ -150,6 +158,9 @@ impl DeviceReport {
     fn words(&self) -> String {
         let interface = match &self.interface {
             Some(interface) => interface.words(),
+            None if self.interface_elsewhere => {
+                "the interface is in another network namespace".to_owned()
+            }
             None => "no interface (module parameter `network`)".to_owned(),
         };
         let peers: Vec<_> = self
@@ -173,9 +184,34 @@ impl DeviceReport {
     }
 }
 
-/// The interface of a device has the device's number.
-fn directory(number: u32) -> PathBuf {
-    Path::new("/sys/class/net").join(format!("ul{number}"))
+/// Where the interface of a device is.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// It has this directory.
+    Here(PathBuf),
+    /// In another network namespace.
+    Elsewhere,
+    /// The driver has made none.
+    Nowhere,
+}
+
+impl Found {
+    /// Looks below a device for its interface, which may have any name. A device that has an interface
+    /// has a directory of interfaces, and sysfs hides those of other namespaces in it.
+    fn of(directory: &Path) -> Self {
+        let Ok(entries) = fs::read_dir(directory) else {
+            return Self::Nowhere;
+        };
+        let mut entries = entries.flatten();
+        entries
+            .next()
+            .map_or(Self::Elsewhere, |entry| Self::Here(entry.path()))
+    }
+}
+
+/// Returns the directory of interfaces of the device with this number.
+fn directory((major, minor): (u64, u64)) -> PathBuf {
+    Path::new("/sys/dev/char").join(format!("{major}:{minor}/device/net"))
 }
 
 /// Prints the state of all devices, or of one.
@@ -199,6 +235,20 @@ pub(super) fn run(common: &Common) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_is_found_by_its_device() {
+        let name = format!("uldma-interfaces-{}", std::process::id());
+        let device = std::env::temp_dir().join(name);
+        let directory = device.join("net");
+        assert_eq!(Found::of(&directory), Found::Nowhere);
+        fs::create_dir_all(&directory).unwrap();
+        assert_eq!(Found::of(&directory), Found::Elsewhere);
+        let interface = directory.join("renamed");
+        fs::create_dir(&interface).unwrap();
+        assert_eq!(Found::of(&directory), Found::Here(interface));
+        fs::remove_dir_all(&device).unwrap();
+    }
 
     #[test]
     fn this_machine_has_an_interface_to_read() {
