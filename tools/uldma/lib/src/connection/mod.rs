@@ -10,6 +10,7 @@ mod listener;
 mod matched;
 mod pool;
 mod reap;
+mod receipt;
 mod ring;
 mod stream;
 
@@ -23,6 +24,7 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use self::matched::{Agreement, Awaited, ReceiveRing, SendQueue};
+use self::receipt::Receipts;
 use self::ring::Rings;
 use crate::chunk::{Chunk, Chunks};
 use crate::link::WindowLink;
@@ -108,6 +110,8 @@ pub struct Connection {
     ended: AtomicBool,
     /// The rings that carry the data, if any do.
     rings: OnceLock<Weak<Rings<WindowLink>>>,
+    /// What the other side's program has taken, if both sides say it.
+    receipts: OnceLock<Receipts>,
 }
 
 /// Memory that was given to receive into.
@@ -158,6 +162,7 @@ impl Connection {
             agreement: Agreement::default(),
             ended: AtomicBool::new(false),
             rings: OnceLock::new(),
+            receipts: OnceLock::new(),
         }
     }
 
