@@ -20,8 +20,8 @@ pub(crate) use parse::ExchangeFrom;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  failed for another reason than those below; also if output could not be written (without a message if the
-     reader of a pipe has closed it)
+  1  failed for another reason than those below; the program at the other side has not taken all that was sent;
+     output could not be written (without a message if the reader of a pipe has closed it)
   2  wrong usage
   3  no device, no permission, or module and tools are of different versions
   4  something did not happen in time (see --timeout)
@@ -121,18 +121,21 @@ copy-dma, copy-dma-kernel, direct-dma, v2p-dma, pex-dma and redirect. By pio, sl
 copy-dma-kernel, the driver copies to and from slots of its own, in system calls. The two sides choose
 independently of each other, but copy-dma-kernel does not send to direct-dma, and without an engine there are
 only pio and copy-dma. A posted buffer (v2p-dma), or a place that the sender names (direct-dma), takes one
-message: it has to have the bytes of the longest. --json reports on standard error, as standard output has the data.";
+message: it has to have the bytes of the longest. Ends with 0 once recv has written all to its standard output, and
+with 1 if that ended before. --json reports on standard error, as standard output has the data.";
 
 const LISTEN_HELP: &str = "\
-Ends with the connection: with 0 when the peer has disconnected and all that it sent was written, with 1
-when the connection was reset. --json reports on standard error then, as standard output has the data; \"matched\"
-is true if the devices have moved the data, as they do with --matched on both sides.";
+Ends with the connection: with 0 when the peer has disconnected, all that it sent was written to standard output,
+and it has written all of standard input to its own; with 1 when the connection was reset or any of these was not
+done. --json reports on standard error then, as standard output has the data, with the number of \"bytes_taken\";
+\"matched\" is true if the devices have moved the data, as they do with --matched on both sides.";
 
 const CONNECT_HELP: &str = "\
-At the end of standard input the program waits until the peer has received all, and disconnects. Exit code 1:
-the connection was reset, or the peer disconnected before it had received all. --json reports on standard
-error, as standard output has the data; \"matched\" is true if the devices have moved the data, as they do with
---matched on both sides.";
+At the end of standard input the program waits until the listen at the other side has written all of it to its
+standard output, and disconnects. Exit code 1: it has not written all, since it could not, has ended, or is another
+program, which does not say what it takes; or the connection was reset. --json reports on standard error, as standard
+output has the data, with the number of \"bytes_taken\"; \"matched\" is true if the devices have moved the data, as
+they do with --matched on both sides.";
 
 #[derive(Debug, Args)]
 #[command(after_help = LISTEN_HELP)]
@@ -143,7 +146,7 @@ pub(crate) struct Listen {
     /// Turn the listener itself into the connection, so that no other peer can connect
     #[arg(long)]
     pub(crate) once: bool,
-    /// Disconnect at the end of standard input, once the peer has received all
+    /// Disconnect at the end of standard input, once the peer has written all of it
     #[arg(long, conflicts_with = "ring")]
     pub(crate) close: bool,
     #[command(flatten)]

@@ -4,10 +4,10 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::AsFd;
-use std::sync::{mpsc, Arc};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use uldma::{Connection, ConnectionInfo, Error, Receiving, Sending, StreamOptions};
@@ -19,10 +19,13 @@ use crate::progress::{Progress, Style};
 use crate::schema::SCHEMA_VERSION;
 use crate::standard;
 
+/// Time that reading has for what standard input has when the connection has ended.
+const LAST_INPUT: Duration = Duration::from_secs(10);
+
 /// Action at the end of standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
-    /// Disconnect, once the peer has received all.
+    /// Disconnect, once the program at the other side has taken all.
     Disconnect,
     /// Nothing: the peer disconnects.
     Stay,
@@ -40,6 +43,8 @@ pub(crate) struct Report {
     /// The devices have matched the stream, without system calls.
     matched: bool,
     bytes_sent: u64,
+    /// Of the bytes sent, those that the program at the other side has taken.
+    bytes_taken: u64,
     bytes_received: u64,
     /// From the connection until its end.
     seconds: f64,
@@ -55,7 +60,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    fn new(info: &ConnectionInfo, seconds: f64) -> Self {
+    fn new(info: &ConnectionInfo, taken: u64, seconds: f64) -> Self {
         let bytes = info.sent + info.received;
         Self {
             schema_version: SCHEMA_VERSION,
@@ -66,6 +71,7 @@ impl Report {
             window: info.window,
             matched: info.matched,
             bytes_sent: info.sent,
+            bytes_taken: taken,
             bytes_received: info.received,
             seconds,
             mb_per_s: output::megabytes_per_second(bytes, seconds),
@@ -107,6 +113,27 @@ fn bytes_left(file: impl AsFd) -> Option<u64> {
     left.filter(|&bytes| bytes > 0)
 }
 
+/// The end of sending.
+struct Sent {
+    /// Bytes that were read from standard input.
+    bytes: u64,
+    /// Of these, how many the program at the other side has taken.
+    taken: u64,
+    /// Standard input has ended.
+    ended: bool,
+    result: Result<()>,
+    /// The counters, before this side disconnects.
+    info: Option<ConnectionInfo>,
+}
+
+/// The reason for which a direction has failed.
+enum Broken {
+    /// Standard input cannot be read, or standard output not be written.
+    Here(Failure),
+    /// The connection has failed.
+    Connection(Failure),
+}
+
 /// Carries data in both directions until the connection ends.
 pub(crate) fn carry(
     connection: Connection,
@@ -116,73 +143,150 @@ pub(crate) fn carry(
 ) -> Result<Report> {
     let progress = Arc::new(progress(style));
     let start = Instant::now();
+    connection.make_receipts()?;
     let (mut receiving, mut sending) = connection.into_stream(options)?.split();
+    let (stop, stopper) =
+        nix::unistd::pipe().map_err(|errno| Failure::io("make a pipe", &errno.into()))?;
     let (sender, sent) = mpsc::channel();
     let of_sender = Arc::clone(&progress);
-    // This thread may still wait for standard input at the end, and ends with the process.
+    // Held while received bytes are written, and told to be taken.
+    let writing = Arc::new(Mutex::new(()));
+    let written = Arc::clone(&writing);
     thread::spawn(move || {
-        let result = send(&mut sending, &of_sender);
-        let failed = result.is_err();
+        let sent = send(&mut sending, &of_sender, stop.as_fd());
+        let disconnects = sent.result.is_err() || at_end == AtEnd::Disconnect;
         // Reported before disconnecting, so that the reason is known when the connection ends.
-        let _ = sender.send(result);
-        if failed || at_end == AtEnd::Disconnect {
+        let _ = sender.send(sent);
+        if disconnects {
+            let _written = written.lock();
             let _ = sending.connection().disconnect();
         }
     });
-    let received = receive(&mut receiving, &progress);
+    let received = receive(&mut receiving, &progress, &writing);
     progress.finish();
-    let info = match sent.try_recv() {
+    if let Err(Broken::Here(failure)) = received {
+        // The peer must not go on.
+        receiving.connection().disconnect()?;
+        return Err(failure);
+    }
+    // What standard input still has is read then, which fails.
+    drop(stopper);
+    let sent = sent.recv_timeout(LAST_INPUT).map_err(|_| {
+        let text = "what standard input had was read by another process";
+        Failure::new(Kind::Failed, text)
+    })?;
+    let not_taken = |failure: Failure| match sent.bytes {
+        0 => failure,
+        bytes => failure.not_taken(sent.taken, bytes),
+    };
+    let info = match (sent.result, received) {
+        (Err(failure), Err(Broken::Connection(receiving))) => {
+            return Err(not_taken(cause(failure, Some(receiving))));
+        }
+        (Err(failure), _) => return Err(not_taken(failure)),
         // This side disconnects, so the result of receiving does not matter.
-        Ok(Ok(info)) if at_end == AtEnd::Disconnect => info,
-        Ok(Err(failure)) => return Err(cause(failure, received.err())),
-        _ => received?,
+        (Ok(()), _) if at_end == AtEnd::Disconnect && sent.ended => sent.info,
+        (Ok(()), Err(Broken::Connection(failure) | Broken::Here(failure))) => {
+            return Err(not_taken(failure));
+        }
+        (Ok(()), Ok(info)) => Some(info),
     };
     receiving.connection().disconnect()?;
-    if info.reset {
-        return Err(reset());
+    match info.filter(|info| !info.reset) {
+        Some(info) => Ok(Report::new(
+            &info,
+            sent.taken,
+            start.elapsed().as_secs_f64(),
+        )),
+        None => Err(not_taken(reset())),
     }
-    if info.unsent > 0 {
-        let text = format!(
-            "the peer disconnected before it had received the last {} bytes",
-            info.unsent
-        );
-        return Err(Failure::new(Kind::Failed, text));
-    }
-    Ok(Report::new(&info, start.elapsed().as_secs_f64()))
 }
 
-/// Sends standard input, waits until all of it is in the peer's memory, and returns the counters.
-fn send(sending: &mut Sending, progress: &Progress) -> Result<ConnectionInfo> {
+/// Sends standard input until it ends, or until it has nothing more when `stop` is closed.
+fn send(sending: &mut Sending, progress: &Progress, stop: BorrowedFd<'_>) -> Sent {
+    let (mut bytes, mut ended) = (0, false);
+    let result = send_input(sending, progress, stop, &mut bytes, &mut ended);
+    let waited = match result {
+        // No program has to take nothing.
+        Ok(()) if ended && bytes > 0 => sending.connection().wait_taken(bytes),
+        _ => Ok(Some(0)),
+    };
+    let taken = sending.connection().taken();
+    let result = match (result, waited) {
+        (Err(Broken::Here(failure)), _) => Err(failure),
+        // Whatever failed afterwards.
+        _ if taken == bytes => Ok(()),
+        (Err(Broken::Connection(failure)), _) => Err(failure),
+        (_, Err(error)) => Err(error.into()),
+        (Ok(()), Ok(None)) => Err(Failure {
+            hint: Some("only `uldma listen` and `uldma connect` do".to_owned()),
+            ..Failure::new(
+                Kind::Failed,
+                "the program at the other side does not say what it takes",
+            )
+        }),
+        (Ok(()), Ok(Some(_))) => Err(Failure::new(Kind::Failed, "the connection has ended")),
+    };
+    Sent {
+        bytes,
+        taken,
+        ended,
+        result,
+        info: sending.connection().query().ok(),
+    }
+}
+
+/// Sends standard input, and counts its bytes; at its end, waits until they are in the peer's memory.
+fn send_input(
+    sending: &mut Sending,
+    progress: &Progress,
+    stop: BorrowedFd<'_>,
+    sent: &mut u64,
+    ended: &mut bool,
+) -> std::result::Result<(), Broken> {
+    let unsent = |error| Broken::Connection(failure("send", error));
     let mut bytes = vec![0; 64 * 1024];
     let mut input = standard::input();
     loop {
-        let length = match input.read(&mut bytes) {
-            Ok(0) => break,
-            Ok(length) => length,
-            Err(error) => return Err(Failure::io("standard input", &error)),
+        let length = input
+            .read_unless(stop, &mut bytes)
+            .map_err(|error| Broken::Here(Failure::io("standard input", &error)))?;
+        let Some(length) = length else {
+            return Ok(());
         };
-        let written = sending.write_all(&bytes[..length]);
-        written.map_err(|error| failure("send", error))?;
+        if length == 0 {
+            *ended = true;
+            return sending.flush().map_err(unsent);
+        }
+        *sent += length as u64;
+        sending.write_all(&bytes[..length]).map_err(unsent)?;
         progress.inc(length);
     }
-    sending.flush().map_err(|error| failure("send", error))?;
-    Ok(sending.connection().query()?)
 }
 
-/// Writes received data to standard output until the end of the stream, and returns the counters.
-fn receive(receiving: &mut Receiving, progress: &Progress) -> Result<ConnectionInfo> {
+/// Writes received data to standard output until the end of the stream, tells the other side how much
+/// it was, and returns the counters.
+fn receive(
+    receiving: &mut Receiving,
+    progress: &Progress,
+    writing: &Mutex<()>,
+) -> std::result::Result<ConnectionInfo, Broken> {
     let mut bytes = vec![0; 64 * 1024];
-    let mut output = standard::output().map_err(|error| Failure::output(&error))?;
+    let mut taken = 0;
     loop {
         let length = receiving
             .read(&mut bytes)
-            .map_err(|error| failure("receive", error))?;
+            .map_err(|error| Broken::Connection(failure("receive", error)))?;
         if length == 0 {
-            return Ok(receiving.connection().query()?);
+            let info = receiving.connection().query();
+            return info.map_err(|error| Broken::Connection(error.into()));
         }
-        output
-            .write_all(&bytes[..length])
-            .map_err(|error| Failure::output(&error))?;
+        let _writing = writing.lock();
+        standard::output()
+            .and_then(|mut output| output.write_all(&bytes[..length]))
+            .map_err(|error| Broken::Here(Failure::output(&error)))?;
+        taken += length as u64;
+        receiving.connection().tell_taken(taken);
         if !progress.has_total() {
             progress.inc(length);
         }

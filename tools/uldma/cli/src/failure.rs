@@ -11,10 +11,11 @@ use uldma::Error;
 use crate::standard;
 
 /// Classes of failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Failed,
+    /// The program at the other side has taken only so many bytes.
+    NotTaken(Option<u64>),
     /// The reader of standard output has closed it.
     ClosedPipe,
     Usage,
@@ -30,7 +31,7 @@ impl Kind {
     /// The exit code that `--help` documents.
     pub(crate) const fn exit_code(self) -> u8 {
         match self {
-            Self::Failed | Self::ClosedPipe => 1,
+            Self::Failed | Self::NotTaken(_) | Self::ClosedPipe => 1,
             Self::Usage => 2,
             Self::NoDevice | Self::NoPermission | Self::Version => 3,
             Self::Timeout => 4,
@@ -38,10 +39,43 @@ impl Kind {
             Self::Peer => 6,
         }
     }
+
+    /// The name in JSON.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::NotTaken(_) => "not-taken",
+            Self::ClosedPipe => "closed-pipe",
+            Self::Usage => "usage",
+            Self::NoDevice => "no-device",
+            Self::NoPermission => "no-permission",
+            Self::Version => "version",
+            Self::Timeout => "timeout",
+            Self::Mismatch => "mismatch",
+            Self::Peer => "peer",
+        }
+    }
+}
+
+/// A failure in JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema_version: u32,
+    error: ErrorReport<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorReport<'a> {
+    kind: &'static str,
+    message: &'a str,
+    hint: Option<&'a str>,
+    /// For data that the program at the other side has not taken; null if it has not said how much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_taken: Option<Option<u64>>,
 }
 
 /// Reason for which the program fails.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) message: String,
@@ -68,6 +102,18 @@ impl Failure {
         Self::new(kind, format!("{what}: {error}"))
     }
 
+    /// Adds how many of the bytes that were to be sent the program at the other side has taken; none if
+    /// it has not said so.
+    pub(crate) fn not_taken(mut self, taken: impl Into<Option<u64>>, of: u64) -> Self {
+        let taken = taken.into();
+        if matches!(self.kind, Kind::Failed | Kind::Peer) {
+            self.kind = Kind::NotTaken(taken);
+        }
+        let count = taken.map_or_else(|| "unknown".to_owned(), |taken| taken.to_string());
+        self.message += &format!(" (taken by the other side: {count} of {of} bytes)");
+        self
+    }
+
     /// Builds the failure of a write to standard output.
     pub(crate) fn output(error: &std::io::Error) -> Self {
         let kind = match error.kind() {
@@ -81,14 +127,17 @@ impl Failure {
     /// the user has closed it.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         if json {
-            #[derive(Serialize)]
-            struct Report<'a> {
-                schema_version: u32,
-                error: &'a Failure,
-            }
             let report = Report {
                 schema_version: crate::schema::SCHEMA_VERSION,
-                error: self,
+                error: ErrorReport {
+                    kind: self.kind.name(),
+                    message: &self.message,
+                    hint: self.hint.as_deref(),
+                    bytes_taken: match self.kind {
+                        Kind::NotTaken(taken) => Some(taken),
+                        _ => None,
+                    },
+                },
             };
             let text = serde_json::to_string(&report);
             complain(text.as_ref().unwrap_or(&self.message));

@@ -20,7 +20,7 @@ pub(crate) fn run(common: &Common, args: &Listen) -> Result<()> {
         let (mut channel, _) = listener.accept(common.timeout)?;
         let progress = Progress::new(style, "receive", None);
         let output = standard::output().map_err(|error| Failure::output(&error))?;
-        let report = ring::receive(&mut channel, output, &progress)?;
+        let report = ring::receive(&mut channel, output, common.timeout, &progress)?;
         return ring::print(common, report);
     }
     let connection = if args.once {

@@ -7,7 +7,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
@@ -55,6 +55,30 @@ pub(crate) fn are_terminals() -> bool {
 impl<F: AsFd> Patient<F> {
     fn wait(&self, flags: PollFlags) -> io::Result<()> {
         wait(&mut [PollFd::new(self.0.as_fd(), flags)])
+    }
+
+    /// Reads as [`Read::read`] does, but returns none once there is nothing to read and `stop` is
+    /// readable.
+    pub(crate) fn read_unless(
+        &mut self,
+        stop: BorrowedFd<'_>,
+        target: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        loop {
+            let mut fds = [
+                PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
+                PollFd::new(stop, PollFlags::POLLIN),
+            ];
+            wait(&mut fds)?;
+            if fds[0].any() != Some(true) {
+                return Ok(None);
+            }
+            match nix::unistd::read(&self.0, target) {
+                // Another process has read it, or a signal came.
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                other => return Ok(Some(other?)),
+            }
+        }
     }
 }
 
@@ -137,6 +161,20 @@ mod tests {
             Patient(reader).read_to_end(&mut received).unwrap();
         });
         assert!(received == sent);
+    }
+
+    #[test]
+    fn what_can_be_read_is_read_before_the_stop() {
+        let (stop, stopper) = pipe();
+        let (reader, writer) = pipe();
+        nix::unistd::write(&writer, b"last").unwrap();
+        nix::unistd::write(&stopper, b"x").unwrap();
+        let (mut input, mut bytes) = (Patient(reader), [0; 8]);
+        let mut read = |bytes: &mut [u8]| input.read_unless(stop.as_fd(), bytes).unwrap();
+        assert_eq!(read(&mut bytes), Some(4));
+        assert_eq!(read(&mut bytes), None);
+        drop(writer);
+        assert_eq!(read(&mut bytes), Some(0));
     }
 
     #[test]

@@ -26,6 +26,9 @@ struct Report {
     technique: &'static str,
     messages: u64,
     bytes: u64,
+    /// Of a sender: those that the program at the other side has taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_taken: Option<u64>,
     seconds: f64,
     mb_per_s: f64,
     /// System calls by the library during the transfer.
@@ -112,6 +115,7 @@ impl Counter {
         self,
         common: &Common,
         technique: &'static str,
+        taken: Option<u64>,
         exchange: Option<Exchange>,
         redirections: Option<Redirections>,
     ) -> Result<()> {
@@ -122,6 +126,7 @@ impl Counter {
             technique,
             messages: self.messages,
             bytes: self.bytes,
+            bytes_taken: taken,
             seconds,
             mb_per_s: output::megabytes_per_second(self.bytes, seconds),
             syscalls: uldma::calls() - self.calls,

@@ -32,60 +32,79 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
     let mut counter = Counter::new(Progress::new(style, "receive", None));
     let mut output = standard::output().map_err(|error| Failure::output(&error))?;
     let mut write = |bytes: &[u8], counter: &mut Counter| {
-        counter.add(bytes.len());
         output
             .write_all(bytes)
-            .map_err(|error| Failure::output(&error))
+            .map_err(|error| Failure::output(&error))?;
+        counter.add(bytes.len());
+        Ok(())
     };
-    let failed = match args.technique {
-        ReceiveTechnique::V2pDma => {
-            for _ in 0..args.slots.slots {
-                connection.post(Buffer::new(args.slots.slot)?)?;
-            }
-            loop {
-                match connection.receive_buffer(FOREVER) {
-                    Ok((_, 0)) => break None,
-                    Ok((buffer, length)) => {
-                        write(&buffer[..length.min(buffer.len())], &mut counter)?;
-                        connection.post(buffer)?;
-                    }
-                    Err(error) => break Some(error),
-                }
-            }
-        }
-        ReceiveTechnique::DirectDma => {
-            let mut bytes = Vec::new();
-            loop {
-                match next_put(&mut connection, &mut bytes) {
-                    Ok(0) => break None,
-                    Ok(length) => write(&bytes[..length], &mut counter)?,
-                    Err(error) => break Some(error),
-                }
-            }
-        }
-        technique => {
-            let mut bytes = target(&device, technique, args.longest)?;
-            loop {
-                match connection.receive(&mut bytes, FOREVER) {
-                    Ok(0) => break None,
-                    Ok(length) => write(&bytes[..length], &mut counter)?,
-                    Err(error) => break Some(error),
-                }
-            }
-        }
-    };
+    let received = receive_all(args, &device, &mut connection, |bytes| {
+        write(bytes, &mut counter)
+    });
+    // The sender ends well only if it gets the number of all bytes.
+    let told = connection
+        .send(&counter.bytes.to_le_bytes(), common.timeout)
+        .and_then(|()| connection.flush(common.timeout));
     let stats = connection.exchange_stats();
     let exchange = (args.technique == ReceiveTechnique::PexDma)
         .then(|| Exchange::new(options.exchange_from, &stats, &stats.not_exchanged));
     let redirections =
         (args.technique == ReceiveTechnique::Redirect).then(|| connection.redirections());
-    match failed {
-        None => counter.print(common, args.technique.name(), exchange, redirections),
-        Some(Error::Closed | Error::LinkDown) => Err(Failure::new(
+    received?;
+    told?;
+    counter.print(common, args.technique.name(), None, exchange, redirections)
+}
+
+/// Receives messages into the memory of the technique, up to an empty one, and passes them to `write`.
+fn receive_all(
+    args: &Recv,
+    device: &Device,
+    connection: &mut MessageConnection,
+    mut write: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    match args.technique {
+        ReceiveTechnique::V2pDma => {
+            for _ in 0..args.slots.slots {
+                connection.post(Buffer::new(args.slots.slot)?)?;
+            }
+            loop {
+                let (buffer, length) = connection.receive_buffer(FOREVER).map_err(ended)?;
+                if length == 0 {
+                    return Ok(());
+                }
+                write(&buffer[..length.min(buffer.len())])?;
+                connection.post(buffer)?;
+            }
+        }
+        ReceiveTechnique::DirectDma => {
+            let mut bytes = Vec::new();
+            loop {
+                match next_put(connection, &mut bytes).map_err(ended)? {
+                    0 => return Ok(()),
+                    length => write(&bytes[..length])?,
+                }
+            }
+        }
+        technique => {
+            let mut bytes = target(device, technique, args.longest)?;
+            loop {
+                match connection.receive(&mut bytes, FOREVER).map_err(ended)? {
+                    0 => return Ok(()),
+                    length => write(&bytes[..length])?,
+                }
+            }
+        }
+    }
+}
+
+/// Builds the failure of receiving.
+fn ended(error: Error) -> Failure {
+    match error {
+        Error::Closed | Error::LinkDown => Failure::new(
             Kind::Peer,
             "the other side went away before the end of the data",
-        )),
-        Some(error) => Err(error.into()),
+        ),
+        error => error.into(),
     }
 }
 

@@ -14,7 +14,7 @@ use uldma::{
 use super::{options, Counter, Exchange};
 use crate::args::{Common, Send};
 use crate::connection;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Kind, Result};
 use crate::progress::Style;
 use crate::standard;
 
@@ -37,25 +37,53 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let mut counter = Counter::new(connection::progress(style));
     let (count, length) = (usize::from(args.slots.slots), args.message);
     let mut places = Places::new(&connection, length)?;
-    let mut sender = Sender::new((&device, &connection), args.technique, count, length)?;
-    let mut input = standard::input();
-    loop {
-        match sender.send_next(&mut connection, &mut places, &mut input, common.timeout) {
-            Ok(0) => break,
-            Ok(sent) => counter.add(sent),
-            // What failed first is the reason of what failed now.
-            Err(error) => return Err(sender.failed(&mut connection).unwrap_or(error)),
-        }
+    let sender = Sender::new((&device, &connection), args.technique, count, length)?;
+    let parts = (&mut connection, &mut places, sender);
+    let sent = send_all(parts, &mut counter, common.timeout);
+    let taken = taken(&mut connection, sent.is_ok(), common.timeout);
+    let bytes = counter.bytes;
+    sent.map_err(|failure| failure.not_taken(taken, bytes))?;
+    if taken != Some(bytes) {
+        let text = "the other side has ended before it has taken all";
+        return Err(Failure::new(Kind::Failed, text).not_taken(taken, bytes));
     }
-    sender.finish(&mut connection, common.timeout)?;
-    // An empty message ends the data, unlike the end of the program.
-    connection.set_sending(SendTechnique::CopyDma)?;
-    places.send(&mut connection, &[], common.timeout)?;
-    connection.flush(common.timeout)?;
     let stats = connection.exchange_stats();
     let exchange = (args.technique == SendTechnique::PexDma)
         .then(|| Exchange::new(options.exchange_from, &stats, &stats.not_sent));
-    counter.print(common, args.technique.name(), exchange, None)
+    counter.print(common, args.technique.name(), taken, exchange, None)
+}
+
+/// Sends standard input, and an empty message.
+fn send_all(
+    (connection, places, mut sender): (&mut MessageConnection, &mut Places, Sender),
+    counter: &mut Counter,
+    timeout: Duration,
+) -> Result<()> {
+    let mut input = standard::input();
+    loop {
+        match sender.send_next(connection, places, &mut input, timeout) {
+            Ok(0) => break,
+            Ok(sent) => counter.add(sent),
+            // What failed first is the reason of what failed now.
+            Err(error) => return Err(sender.failed(connection).unwrap_or(error)),
+        }
+    }
+    sender.finish(connection, timeout)?;
+    // An empty message ends the data, unlike the end of the program.
+    connection.set_sending(SendTechnique::CopyDma)?;
+    places.send(connection, &[], timeout)?;
+    Ok(connection.flush(timeout)?)
+}
+
+/// Returns how many bytes the other side says that it has taken, in the message that it sends at its end;
+/// none without that message. Waits for it if the other side still `goes_on`.
+fn taken(connection: &mut MessageConnection, goes_on: bool, timeout: Duration) -> Option<u64> {
+    let mut number = [0; 8];
+    let timeout = if goes_on { timeout } else { Duration::ZERO };
+    match connection.receive(&mut number, timeout) {
+        Ok(length) if length == number.len() => Some(u64::from_le_bytes(number)),
+        _ => None,
+    }
 }
 
 /// The places of a receiver that lets the sender name them, used in turns.
