@@ -114,7 +114,7 @@ impl Model {
     pub(crate) fn account(&mut self, job: &Job, outcome: Outcome) {
         self.schedule.charge(outcome.moved, job.began);
         if let Some(node) = self.nodes.get_mut(job.node) {
-            node.counters.count_moved(&job.work, outcome.moved);
+            node.counters.count_moved(&job.work, &outcome);
             if job.epoch == node.counters.resets {
                 if let Some(context) = node.contexts.get_mut(job.context) {
                     context.advance(job.ticket, outcome);

@@ -279,6 +279,8 @@ impl Scratch {
                 let (Ok(moved) | Err((moved, _))) = copied;
                 Ok(Outcome {
                     moved,
+                    from_window: self.source.memory == Memory::Section,
+                    to_window: self.destination.memory == Memory::Section,
                     error: copied.err().map(|_| Status::BusError),
                     word: None,
                 })

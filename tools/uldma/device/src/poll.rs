@@ -161,7 +161,7 @@ impl Model {
                     invalidated = Some(region);
                 }
                 let outcome = resolver.perform(&work, 0, scratch);
-                node.counters.count_moved(&work, outcome.moved);
+                node.counters.count_moved(&work, &outcome);
                 context.advance(ticket, outcome);
             }
             if !in_flight {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::abi::{Method, Status};
 use crate::fault::Faults;
-use crate::transfer::Work;
+use crate::transfer::{Outcome, Work};
 
 /// Counters of one context since it was enabled; readable in its context block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -91,6 +91,10 @@ pub struct NodeCounters {
     pub bytes_to_peer: u64,
     /// Bytes moved from peers.
     pub bytes_from_peer: u64,
+    /// Bytes of all these that were read from a section of the window.
+    pub bytes_from_window: u64,
+    /// Bytes of all these that were written to a section of the window.
+    pub bytes_to_window: u64,
 }
 
 impl NodeCounters {
@@ -100,7 +104,7 @@ impl NodeCounters {
     }
 
     /// Counts bytes that were moved.
-    pub fn count_moved(&mut self, work: &Work, bytes: u64) {
+    pub fn count_moved(&mut self, work: &Work, outcome: &Outcome) {
         let Work::Copy(checked) = work else {
             return;
         };
@@ -111,7 +115,9 @@ impl NodeCounters {
         } else {
             &mut self.bytes_local
         };
-        *counter += bytes;
+        *counter += outcome.moved;
+        self.bytes_from_window += outcome.moved * u64::from(outcome.from_window);
+        self.bytes_to_window += outcome.moved * u64::from(outcome.to_window);
     }
 }
 

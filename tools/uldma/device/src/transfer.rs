@@ -174,6 +174,10 @@ impl Transfer {
 pub struct Outcome {
     /// Bytes moved.
     pub moved: u64,
+    /// They were read from a section of the window.
+    pub from_window: bool,
+    /// They were written to a section of the window.
+    pub to_window: bool,
     /// Old value of the word that was changed.
     pub word: Option<u64>,
     /// Reason for which the step stopped early.

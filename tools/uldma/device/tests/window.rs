@@ -52,6 +52,14 @@ fn to_window(position: u64, length: u64) -> Descriptor {
     }
 }
 
+/// The bytes that node 0 has moved, that were read from the window, and that were written to it.
+fn counted(rig: &Rig) -> (u64, u64, u64) {
+    let report = rig.model.report();
+    let counters = &report.nodes[0].counters;
+    let (from, to) = (counters.bytes_from_window, counters.bytes_to_window);
+    (counters.bytes_to_peer, from, to)
+}
+
 /// The window, if only these bytes of a node's section are not zero.
 fn window_with(rig: &Rig, node: u64, offset: u64, data: &[u8]) -> Vec<u8> {
     let mut window = vec![0; 2 * rig.section as usize];
@@ -71,6 +79,7 @@ fn messages_go_from_the_window_to_memory() {
     assert_eq!(sent(&rig, 1), (LENGTH - 11, Status::Ok));
     let found = rig.guests[1].get(FREE + 0x789 + 7, data.len() - 11);
     assert_eq!(found, &data[11..]);
+    assert_eq!(counted(&rig), (LENGTH - 11, LENGTH - 11, 0));
     assert_eq!(rig.window(), window_with(&rig, 0, START, &data));
 }
 
@@ -82,6 +91,7 @@ fn messages_go_from_memory_to_the_window() {
     send(&rig, 1, message(1, LENGTH - 9));
     run(&mut rig);
     assert_eq!(received(&rig, 1), (LENGTH - 9, Status::Ok, 0));
+    assert_eq!(counted(&rig), (LENGTH - 9, 0, LENGTH - 9));
     let expected = &data[1..][..LENGTH as usize - 9];
     assert_eq!(rig.window(), window_with(&rig, 1, START + 8, expected));
 }
@@ -95,6 +105,7 @@ fn messages_go_from_window_to_window() {
     send(&rig, 1, from_window(0, 100));
     run(&mut rig);
     assert_eq!(received(&rig, 1), (100, Status::Ok, 0));
+    assert_eq!(counted(&rig), (100, 100, 100));
     let window = rig.window();
     let place = (rig.section + START) as usize;
     assert_eq!(window[place..][..100], data);
