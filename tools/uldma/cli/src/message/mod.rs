@@ -8,7 +8,7 @@ mod send;
 use std::time::Instant;
 
 use serde::Serialize;
-use uldma::{Device, ExchangeStats, Fallbacks, MessageOptions, Redirections};
+use uldma::{Copied, Device, ExchangeStats, Fallbacks, MessageOptions, Redirections};
 
 use crate::args::{Common, ExchangeFrom, SlotArgs};
 use crate::failure::Result;
@@ -33,6 +33,11 @@ struct Report {
     mb_per_s: f64,
     /// System calls by the library during the transfer.
     syscalls: u64,
+    /// Pages that were pinned during the transfer.
+    pages_pinned: u64,
+    /// Bytes of the messages that were copied, by the library and in calls of the driver.
+    copied_by_library: u64,
+    copied_by_driver: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     exchange: Option<Exchange>,
     /// Pieces that arrived where they were received into.
@@ -86,7 +91,9 @@ impl Exchange {
 
 /// Counts what was moved.
 struct Counter {
+    device: Device,
     start: Instant,
+    pins: u64,
     calls: u64,
     messages: u64,
     bytes: u64,
@@ -94,14 +101,17 @@ struct Counter {
 }
 
 impl Counter {
-    fn new(progress: Progress) -> Self {
-        Self {
+    fn new(device: &Device, progress: Progress) -> uldma::Result<Self> {
+        Ok(Self {
+            device: device.clone(),
             start: Instant::now(),
+            // This is a system call itself.
+            pins: device.locked_memory()?.pins,
             calls: uldma::calls(),
             messages: 0,
             bytes: 0,
             progress,
-        }
+        })
     }
 
     fn add(&mut self, length: usize) {
@@ -116,6 +126,7 @@ impl Counter {
         common: &Common,
         technique: &'static str,
         taken: Option<u64>,
+        copied: Copied,
         exchange: Option<Exchange>,
         redirections: Option<Redirections>,
     ) -> Result<()> {
@@ -130,6 +141,9 @@ impl Counter {
             seconds,
             mb_per_s: output::megabytes_per_second(self.bytes, seconds),
             syscalls: uldma::calls() - self.calls,
+            pages_pinned: self.device.locked_memory()?.pins - self.pins,
+            copied_by_library: copied.by_library,
+            copied_by_driver: copied.by_driver,
             exchange,
             redirected: redirections.map(|counts| counts.redirected),
             from_slots: redirections.map(|counts| counts.from_slots),

@@ -29,7 +29,7 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
     let listener = MessageListener::new(&device, args.port, 1, options)?;
     let (mut connection, _) = listener.accept(common.timeout)?;
     let style = Style::new(common, &args.slots.progress);
-    let mut counter = Counter::new(Progress::new(style, "receive", None));
+    let mut counter = Counter::new(&device, Progress::new(style, "receive", None))?;
     let mut output = standard::output().map_err(|error| Failure::output(&error))?;
     let mut write = |bytes: &[u8], counter: &mut Counter| {
         output
@@ -41,6 +41,7 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
     let received = receive_all(args, &device, &mut connection, |bytes| {
         write(bytes, &mut counter)
     });
+    let copied = connection.copied();
     // The sender ends well only if it gets the number of all bytes.
     let told = connection
         .send(&counter.bytes.to_le_bytes(), common.timeout)
@@ -52,7 +53,8 @@ pub(crate) fn recv(common: &Common, args: &Recv) -> Result<()> {
         (args.technique == ReceiveTechnique::Redirect).then(|| connection.redirections());
     received?;
     told?;
-    counter.print(common, args.technique.name(), None, exchange, redirections)
+    let technique = args.technique.name();
+    counter.print(common, technique, None, copied, exchange, redirections)
 }
 
 /// Receives messages into the memory of the technique, up to an empty one, and passes them to `write`.

@@ -34,12 +34,13 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let mut connection =
         MessageConnection::connect(&device, args.node, args.port, options, connect)?;
     let style = Style::new(common, &args.slots.progress);
-    let mut counter = Counter::new(connection::progress(style));
     let (count, length) = (usize::from(args.slots.slots), args.message);
     let mut places = Places::new(&connection, length)?;
     let sender = Sender::new((&device, &connection), args.technique, count, length)?;
+    let mut counter = Counter::new(&device, connection::progress(style))?;
     let parts = (&mut connection, &mut places, sender);
     let sent = send_all(parts, &mut counter, common.timeout);
+    let copied = connection.copied();
     let taken = taken(&mut connection, sent.is_ok(), common.timeout);
     let bytes = counter.bytes;
     sent.map_err(|failure| failure.not_taken(taken, bytes))?;
@@ -50,7 +51,8 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let stats = connection.exchange_stats();
     let exchange = (args.technique == SendTechnique::PexDma)
         .then(|| Exchange::new(options.exchange_from, &stats, &stats.not_sent));
-    counter.print(common, args.technique.name(), taken, exchange, None)
+    let technique = args.technique.name();
+    counter.print(common, technique, taken, copied, exchange, None)
 }
 
 /// Sends standard input, and an empty message.

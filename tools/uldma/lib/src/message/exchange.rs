@@ -195,14 +195,14 @@ impl Exchanges {
     }
 
     /// Moves pieces of a message out of adjacent slots: by exchange where that is possible, else by a
-    /// copy.
+    /// copy. Returns the number of bytes that were copied.
     pub(super) fn take(
         &mut self,
         slots: &ExchangeSlots,
         offset: u64,
         target: &mut [u8],
         pieces: u64,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let exchanged = match self.exchange(slots, offset, target) {
             Ok(exchanged) => exchanged?,
             Err(reason) => {
@@ -215,14 +215,14 @@ impl Exchanges {
             self.stats.tail_bytes += rest.len() as u64;
         }
         if rest.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         slots
             .area()
             .mapping()
             .read(start.saturating_add(exchanged), rest);
-        Ok(())
+        Ok(rest.len() as u64)
     }
 
     /// Exchanges the whole pages of a piece, and returns their bytes.

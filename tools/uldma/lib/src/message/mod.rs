@@ -9,6 +9,7 @@
 
 mod begun;
 mod control;
+mod copied;
 mod deadline;
 mod driver_slots;
 mod engine;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use self::control::Control;
+pub use self::copied::Copied;
 use self::deadline::Deadline;
 use self::engine::Engine;
 use self::exchange::Exchanges;
@@ -389,6 +391,14 @@ impl MessageConnection {
         match &self.path {
             Path::Engine(engine) => engine.redirections(),
             Path::Window(_) => Redirections::default(),
+        }
+    }
+
+    /// Returns how many bytes of messages were copied so far, of both directions.
+    pub fn copied(&self) -> Copied {
+        match &self.path {
+            Path::Engine(engine) => engine.copied(),
+            Path::Window(window) => window.copied(),
         }
     }
 

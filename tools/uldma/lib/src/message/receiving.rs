@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use super::begun::Begun;
+use super::copied::Copied;
 use super::driver_slots::DriverSlots;
 use super::exchange::Exchanges;
 use super::window_slots::WindowSlots;
@@ -100,6 +101,8 @@ pub(super) struct Receiver {
     flags: u32,
     /// Messages of the device that were taken.
     taken: u64,
+    /// Of the messages.
+    pub(super) copied: Copied,
     /// The beginning of a message that a call has left.
     pub(super) begun: Begun,
     /// The first failure of a piece of the message.
@@ -138,6 +141,7 @@ impl Receiver {
             posted,
             flags: 0,
             taken: 0,
+            copied: Copied::default(),
             begun: Begun::default(),
             failed: None,
         }
@@ -226,37 +230,54 @@ impl Receiver {
     }
 
     /// Takes a piece of a message, or [joined](Self::join) pieces, out of its slot, as far as there is
-    /// room in `target`.
+    /// room in `target`. Returns how much of it was copied.
     pub(super) fn take_piece(
         &mut self,
         reception: &Reception,
         target: &mut [u8],
         exchanges: &mut Exchanges,
-    ) -> Result<()> {
+    ) -> Result<Copied> {
         let before = std::mem::replace(&mut self.taken, reception.number);
         let pieces = reception.number - before;
+        let mut copied = Copied::default();
         if reception.redirected {
-            return Ok(());
+            return Ok(copied);
         }
         let Posted::Slots { memory, bytes } = &self.posted else {
-            return Ok(());
+            return Ok(copied);
         };
         let slot = before % memory.count(*bytes);
         let length = usize::try_from(reception.bytes.min(bytes * pieces)).unwrap_or(usize::MAX);
         let length = length.min(target.len());
         let target = target.get_mut(..length).unwrap_or_default();
+        let all = target.len() as u64;
         match memory {
-            SlotMemory::Pinned(region) => region.read(slot * bytes, target),
-            SlotMemory::Exchangeable(slots) => exchanges.take(slots, slot * bytes, target, pieces),
-            SlotMemory::OfDriver(slots) => slots.receive(target),
-            SlotMemory::Window(slots) => slots.read(slot * bytes, target),
+            SlotMemory::Pinned(region) => {
+                region.read(slot * bytes, target)?;
+                copied.by_library = all;
+            }
+            SlotMemory::Exchangeable(slots) => {
+                copied.by_library = exchanges.take(slots, slot * bytes, target, pieces)?;
+            }
+            SlotMemory::OfDriver(slots) => {
+                slots.receive(target)?;
+                copied.by_driver = all;
+            }
+            SlotMemory::Window(slots) => {
+                slots.read(slot * bytes, target)?;
+                copied.by_library = all;
+            }
         }
+        Ok(copied)
     }
 
     /// Notes how a piece of the message arrived.
-    pub(super) fn note(&mut self, reception: &Reception, taken: Result<()>) {
-        if let Err(error) = check(reception).and(taken) {
-            self.failed.get_or_insert(error);
+    pub(super) fn note(&mut self, reception: &Reception, taken: Result<Copied>) {
+        match check(reception).and(taken) {
+            Ok(copied) => self.copied = self.copied.with(copied),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::copied::Copied;
 use super::driver_slots::DriverSlots;
 use super::notice::Put;
 use super::window_slots::WindowSlots;
@@ -108,6 +109,8 @@ pub(super) struct Sender {
     whole: bool,
     /// Messages that were given to the device.
     pub(super) sent: u64,
+    /// Of the messages.
+    pub(super) copied: Copied,
     /// Sends of which the result is unknown, oldest first.
     under_way: VecDeque<UnderWay>,
     /// Memory that is kept until these sends have ended.
@@ -225,6 +228,7 @@ impl Sender {
             piece,
             whole,
             sent: 0,
+            copied: Copied::default(),
             under_way: VecDeque::new(),
             kept: Vec::new(),
             failed: None,
@@ -306,6 +310,7 @@ impl Sender {
         let (slots, turns) = self.driver_slots.as_mut().ok_or(Refusal::OtherMethod)?;
         let ticket = queue.push_by_driver(|ticket| slots.send(bytes, ticket, piece.more))?;
         turns.sent(ticket);
+        self.copied.by_driver += piece.bytes;
         self.sent += 1;
         self.under_way.push_back(UnderWay {
             ticket,
@@ -343,6 +348,7 @@ impl Sender {
             (Via::Window, Some((_, turns))) => turns.sent(ticket),
             _ => self.slots.turns.sent(ticket),
         }
+        self.copied.by_library += piece.bytes;
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::begun::Begun;
 use super::control::Control;
+use super::copied::Copied;
 use super::deadline::Deadline;
 use super::handshake::Handshake;
 use super::sending::{part, pieces};
@@ -34,6 +35,7 @@ struct Pieces<L: Link = WindowLink> {
     slots: VecDeque<Vec<u8>>,
     /// Slots that there can be.
     room: usize,
+    copied: Copied,
     /// The end of the connection, which is reported after the last message.
     ended: Option<Error>,
     /// The peer has sent a longer piece. It stays in its ring, so nothing behind it is received.
@@ -113,6 +115,10 @@ impl Window {
         self.receiving
     }
 
+    pub(super) fn copied(&self) -> Copied {
+        self.pieces.copied
+    }
+
     pub(super) fn set_spin(&mut self, spin: Spin) {
         self.pieces.channel.set_spin(spin);
     }
@@ -175,6 +181,7 @@ impl<L: Link> Pieces<L> {
             channel,
             slots: VecDeque::new(),
             room,
+            copied: Copied::default(),
             ended: None,
             violated: false,
         }
@@ -182,16 +189,17 @@ impl<L: Link> Pieces<L> {
 
     /// Copies a piece into the window; waits for room.
     fn push(&mut self, piece: &[u8], deadline: Deadline) -> Result<()> {
-        if self.channel.try_send(piece)? {
-            return Ok(());
+        if !self.channel.try_send(piece)? {
+            // The peer may wait for room, too.
+            self.drain();
+            let sent = self.channel.send(piece, deadline.left());
+            sent.map_err(|error| match error {
+                Error::Timeout { .. } => deadline.missed("buffer of the peer"),
+                other => other,
+            })?;
         }
-        // The peer may wait for room, too.
-        self.drain();
-        let sent = self.channel.send(piece, deadline.left());
-        sent.map_err(|error| match error {
-            Error::Timeout { .. } => deadline.missed("buffer of the peer"),
-            other => other,
-        })
+        self.copied.by_library += piece.len() as u64;
+        Ok(())
     }
 
     /// Takes pieces out of the window into free slots.
@@ -201,6 +209,7 @@ impl<L: Link> Pieces<L> {
             match self.channel.try_receive(&mut slot) {
                 Ok(Some(length)) => {
                     slot.truncate(length);
+                    self.copied.by_library += length as u64;
                     self.slots.push_back(slot);
                 }
                 Ok(None) => break,
@@ -243,10 +252,15 @@ impl<L: Link> Pieces<L> {
                     let mut slot = vec![0; self.most];
                     let received = self.channel.receive(&mut slot, deadline.left());
                     slot.truncate(received.map_err(|error| self.end_of(error))?);
+                    self.copied.by_library += slot.len() as u64;
                     self.slots.push_back(slot);
                 }
                 Err(Error::Timeout { .. }) => return Err(deadline.missed("message from the peer")),
-                other => return other,
+                Ok(length) => {
+                    self.copied.by_library += length as u64;
+                    return Ok(length);
+                }
+                Err(error) => return Err(error),
             }
         }
         let slot = self.slots.pop_front().unwrap_or_default();
@@ -255,6 +269,7 @@ impl<L: Link> Pieces<L> {
         target
             .unwrap_or_default()
             .copy_from_slice(bytes.unwrap_or_default());
+        self.copied.by_library += fits as u64;
         // The peer can go on while the caller uses the message.
         self.drain();
         Ok(slot.len())

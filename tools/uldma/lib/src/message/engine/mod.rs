@@ -10,6 +10,7 @@ mod redirect;
 mod send;
 
 use super::control::Control;
+use super::copied::Copied;
 use super::deadline::Deadline;
 use super::driver_slots::DriverSlots;
 use super::exchange::Exchanges;
@@ -156,6 +157,11 @@ impl Engine {
     pub(super) fn set_spin(&mut self, spin: Spin) {
         self.spin = spin;
         self.control.set_spin(spin);
+    }
+
+    /// Returns how many bytes of messages were copied so far, of both directions.
+    pub(super) fn copied(&self) -> Copied {
+        self.sender.copied.with(self.receiver.copied)
     }
 
     /// Reports what has failed before.
