@@ -3,26 +3,33 @@
 
 import itertools
 import json
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .. import endpoints
+from .. import endpoints, techniques
 from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import Endpoint
 from ..kernel import DEBUG
 from ..polling import wait_until
+from ..techniques import (
+    BY_PROCESSOR,
+    KERNEL,
+    RECEIVING,
+    REFUSED,
+    SENDING,
+    pieces,
+    reports,
+    work_of_receiver,
+    work_of_sender,
+)
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case_of, expect
 
 PORT = 900
 TIMEOUT = 120.0
 LIMIT = "--timeout 60"
-KERNEL = "copy-dma-kernel"
-SENDING = ("pio", "copy-dma", KERNEL, "direct-dma", "v2p-dma", "pex-dma")
-RECEIVING = ("pio", "copy-dma", KERNEL, "direct-dma", "v2p-dma", "pex-dma", "redirect")
-# Those that work without an engine, too.
-BY_PROCESSOR = ("pio", "copy-dma")
 # Not a multiple of any length of messages.
 FILE = (1 << 20) + 13
 # One piece, exactly one slot, and several slots.
@@ -50,11 +57,19 @@ def finish(job: Job, what: str) -> None:
     expect(result.rc == 0, f"{what}: exit {result.rc} of {job.command}\n{result.stderr}")
 
 
-def carry(a: Endpoint, b: Endpoint, sending: str, receiving: str) -> dict[str, Any]:
-    """Let a file cross in messages. Return what the receiver reports."""
+@dataclass(frozen=True)
+class Carried:
+    """What the two sides report of a file that has crossed."""
+
+    sent: dict[str, Any]
+    received: dict[str, Any]
+
+
+def carry(a: Endpoint, b: Endpoint, sending: str, receiving: str) -> Carried:
+    """Let a file cross in messages."""
     a.node.check(f"head -c {FILE} /dev/urandom >/tmp/sent", TIMEOUT)
     receiver = b.spawn(f"recv {PORT} {LIMIT} --json {receiving} >/tmp/received")
-    sender = a.spawn(f"send {b.number} {PORT} {LIMIT} --wait {sending} </tmp/sent")
+    sender = a.spawn(f"send {b.number} {PORT} {LIMIT} --json --wait {sending} </tmp/sent")
     what = f"{sending} to {receiving}"
     try:
         finish(sender, what)
@@ -64,9 +79,7 @@ def carry(a: Endpoint, b: Endpoint, sending: str, receiving: str) -> dict[str, A
             for end, path in ((a, "/tmp/sent"), (b, "/tmp/received"))
         ]
         expect(sums[0] == sums[1], f"{what}: the file has arrived changed")
-        report = json.loads(receiver.text("err"))
-        assert isinstance(report, dict)
-        return report
+        return Carried(json.loads(sender.text("err")), json.loads(receiver.text("err")))
     finally:
         sender.end()
         receiver.end()
@@ -80,27 +93,42 @@ def used(*ends: Endpoint) -> list[tuple[int, int, int]]:
 
 @case_of(USUAL)
 def all_pairs_arrive_unchanged(pair: Cluster) -> None:
-    """Each technique of sending goes with each of receiving, with any length of messages."""
+    """Each technique of sending goes with each of receiving, with any length of messages.
+
+    Their copies, pins and exchanges tell that the techniques are those that were named.
+    """
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
+    assert pair.device
     for number, (sending, receiving) in enumerate(itertools.product(SENDING, RECEIVING)):
-        if (sending, receiving) == (KERNEL, "direct-dma"):
-            # The driver puts nothing: see what_the_driver_does_not_put_is_refused.
+        if (sending, receiving) == REFUSED:
+            # See what_the_driver_does_not_put_is_refused.
             continue
         # All of them take a debug kernel seven minutes.
         only = number % len(LENGTHS)
         for length in LENGTHS[only : only + 1] if DEBUG else LENGTHS:
             # A posted buffer, or a place, takes one whole message.
             slot = "512K" if receiving in ("v2p-dma", "direct-dma") else "64K"
-            report = carry(
+            before = pair.device.node(a.number)["counters"]
+            carried = carry(
                 a,
                 b,
                 f"--technique {sending} --message {length} --slot {slot}",
                 f"--technique {receiving} --slot {slot}",
             )
-            expect(report["bytes"] == FILE, f"{sending} to {receiving}: {report}")
-            count = -(-FILE // length)
-            expect(report["messages"] == count, f"{sending} to {receiving}: {report}")
+            after = pair.device.node(a.number)["counters"]
+            window = techniques.by_window(sending, receiving, FILE)
+            moved = {name: after[name] - before[name] for name in window}
+            what = f"{sending} to {receiving}: {moved}, {carried}"
+            expect(carried.received["bytes"] == FILE, what)
+            messages = pieces(FILE, length)
+            expect(carried.received["messages"] == len(messages), what)
+            expect(moved == window, what)
+            expect(reports(carried.sent, work_of_sender(sending, messages)), what)
+            expect(reports(carried.received, work_of_receiver(receiving, messages)), what)
+            # All buffers that were posted, also those that no message came for.
+            pinned = carried.received["pages_pinned"]
+            expect(receiving != "v2p-dma" or pinned > len(messages), what)
 
 
 @case_of(USUAL)
@@ -183,14 +211,18 @@ def processors_carry_messages_through_the_window(pair: Cluster) -> None:
         for receiving in BY_PROCESSOR:
             for length, slot in ((1000, "64K"), (65536, "64K"), (300000, "5000"), (300000, "64K")):
                 options = f"--slot {slot}"
-                report = carry(
+                carried = carry(
                     a,
                     b,
                     f"--technique {sending} --message {length} {options}",
                     f"--technique {receiving} {options}",
                 )
-                count = -(-FILE // length)
-                expect(report["messages"] == count, f"{sending} to {receiving}: {report}")
+                what = f"{sending} to {receiving}: {carried}"
+                expect(carried.received["messages"] == len(pieces(FILE, length)), what)
+                # Into the window, out of it, and out of slots if it was put there before.
+                expect(carried.sent["copied_by_library"] == FILE, what)
+                most = FILE if receiving == "pio" else 2 * FILE
+                expect(FILE <= carried.received["copied_by_library"] <= most, what)
 
 
 @case_of(IVSHMEM)
@@ -523,7 +555,7 @@ def the_threshold_of_exchanges_is_measured(pair: Cluster) -> None:
     expect(threshold is None or threshold in sizes, f"{report}")
     options = "--technique pex-dma --exchange-from measured"
     for length in (4096, 65536):
-        received = carry(a, b, f"{options} --message {length}", options)
+        received = carry(a, b, f"{options} --message {length}", options).received
         start = received["exchange"]["from"]
         expect(start is None or start in sizes, f"{received}")
         copied = start is None or length < start
