@@ -94,6 +94,7 @@ TEST_NAMES = (
     "message_redirect",
     "ring_stream",
     "shared_pages",
+    "message_unposted",
 )
 
 PASSWD = """root:x:0:0:root:/root:/bin/sh

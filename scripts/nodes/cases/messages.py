@@ -464,11 +464,25 @@ def run_program(
     receiver = b.node.spawn(f"/tests/{name} {receiving} {PORT}")
     sender = a.node.spawn(f"/tests/{name} {sending} {PORT} {b.number}")
     try:
-        finish(sender, "the sender")
-        finish(receiver, "the receiver")
+        # One that fails lets the other fail, too.
+        ended = [(job.command, job.wait(TIMEOUT)) for job in (sender, receiver)]
+        failed = [f"exit {end.rc} of {command}\n{end.stderr}" for command, end in ended if end.rc]
+        expect(not failed, "\n".join(failed))
     finally:
         sender.end()
         receiver.end()
+
+
+@case_of(USUAL)
+def only_posted_buffers_are_waited_for(pair: Cluster) -> None:
+    """A message to V2P_DMA waits for its buffer, or fails; others are buffered (C-001, C-006)."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    for technique in RECEIVING:
+        # Its messages are puts, see puts_arrive_where_the_sender_says.
+        if technique != "direct-dma":
+            sides = (f"{side} {technique}" for side in ("send", "receive"))
+            run_program(a, b, "message_unposted", *sides)
 
 
 @case_of(USUAL)
