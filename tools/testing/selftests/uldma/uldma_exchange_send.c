@@ -16,7 +16,6 @@ FIXTURE(send) {
 	int fd;
 	size_t page;
 	size_t length;
-	bool engine;
 	struct memory m;
 	/* Where transfers go to. */
 	struct memory to;
@@ -28,7 +27,6 @@ FIXTURE_SETUP(send)
 	ASSERT_LE(0, self->fd);
 	self->page = page_size();
 	self->length = PAGES * self->page;
-	self->engine = query(self->fd).out_backend == ULDMA_BACKEND_ADAPTER;
 	ASSERT_EQ(0, memories_make(self->fd, self->length, &self->m,
 				   &self->to));
 	pattern_fill(self->m.at, self->length, SEED);
@@ -42,12 +40,9 @@ FIXTURE_TEARDOWN(send)
 /* Transfers all: 0 if the peer would get the pattern, 1 if it would not. */
 static int peer_gets(struct _test_data_send *self, __u64 seed)
 {
-	int ret;
+	int ret = transfer(self->fd, BY_KERNEL, &self->to.r, 0, &self->m.r, 0,
+			   self->length);
 
-	if (!self->engine)
-		return 0;
-	ret = transfer(self->fd, BY_KERNEL, &self->to.r, 0, &self->m.r, 0,
-		       self->length);
 	return ret ?: pattern_check(self->to.at, self->length, seed) != -1;
 }
 
@@ -188,11 +183,9 @@ TEST_F(send, unaligned)
 	self->m.at[0] ^= 1;
 	self->m.at[2 * self->page - 1] ^= 1;
 	self->m.at[2 * self->page] ^= 1;
-	if (self->engine) {
-		EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->to.r, at,
-				      &self->m.r, at, 20));
-		EXPECT_EQ(0, memcmp(self->to.at + at, self->m.at + at, 20));
-	}
+	EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->to.r, at, &self->m.r,
+			      at, 20));
+	EXPECT_EQ(0, memcmp(self->to.at + at, self->m.at + at, 20));
 	EXPECT_EQ(2, memory_release(self->fd, &self->m, at, 20));
 	self->m.at[0] ^= 1;
 	self->m.at[2 * self->page - 1] ^= 1;
@@ -368,12 +361,10 @@ TEST_F(send, writing_threads)
 	for (i = 0; i < 300; i++) {
 		EXPECT_EQ(0, memory_protect(self->fd, &self->m, 0,
 					    self->length));
-		if (self->engine) {
-			EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->to.r,
-					      0, &self->m.r, 0, self->length));
-			EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &again.r, 0,
-					      &self->m.r, 0, self->length));
-		}
+		EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &self->to.r, 0,
+				      &self->m.r, 0, self->length));
+		EXPECT_EQ(0, transfer(self->fd, BY_KERNEL, &again.r, 0,
+				      &self->m.r, 0, self->length));
 		EXPECT_LE(0, memory_release(self->fd, &self->m, 0,
 					    self->length));
 		EXPECT_EQ(0, memcmp(self->to.at, again.at, self->length));

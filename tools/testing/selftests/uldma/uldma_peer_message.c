@@ -27,16 +27,11 @@ FIXTURE(message) {
 
 FIXTURE_SETUP(message)
 {
-	int ret;
-
 	self->fd = uldma_open(O_NONBLOCK);
 	ASSERT_LE(0, self->fd);
 	if (!link_up(self->fd))
 		SKIP(return, "the link is down");
-	ret = endpoint_create(self->fd, NO_LIMIT, LENGTH, &self->e);
-	if (ret == -EOPNOTSUPP)
-		SKIP(return, "the device does not match messages");
-	ASSERT_EQ(0, ret);
+	ASSERT_EQ(0, endpoint_create(self->fd, NO_LIMIT, LENGTH, &self->e));
 	self->memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(MAP_FAILED, self->memory);
@@ -107,11 +102,8 @@ TEST_F(message, comes_back)
 TEST_F(message, through_the_window)
 {
 	struct window w;
-	int ret = window_make(self->fd, RW, LENGTH, &w);
 
-	if (ret == -EOPNOTSUPP)
-		SKIP(return, "the device does not reach the window");
-	ASSERT_EQ(0, ret);
+	ASSERT_EQ(0, window_make(self->fd, RW, LENGTH, &w));
 	pattern_fill(w.at, LENGTH, 3);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	ASSERT_EQ(1, peer_call(&self->peer, PEER_ENDPOINT_POST,
