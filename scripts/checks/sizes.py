@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counts lines of code for the table "Sizes" of Documentation/uldma/link.rst; runs at the top.
+"""Compares the table "Sizes" of Documentation/uldma/link.rst with the code; runs at the top.
+
+Prints each row that is wrong and fails, or corrects the table: sizes.py --update.
 
 A line of code is neither blank nor a comment, nor part of an item at the top level that is compiled
 for unit tests only. rustfmt as the kernel uses it gives each import a line of its own, so imports
@@ -7,10 +9,12 @@ are counted apart.
 """
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 DRIVER = Path("drivers/uldma")
+PAGE = Path("Documentation/uldma/link.rst")
 TEST = re.compile(r"#\[(?:kunit_tests\(|cfg\(test\))")
 # The last line of an item at the top level.
 END = re.compile(r"\}|[a-z].*;$")
@@ -28,18 +32,20 @@ WORKER = (
 SEGMENTS = ("link/segment.rs", "link/segment/*.rs", "link/window_alloc.rs")
 NETWORK = ("link/network.rs", "link/message/network.rs")
 Row = tuple[tuple[str, ...], tuple[str, ...]]
-# Rows of the core, each with its files, and with those of them that are counted elsewhere.
+# Rows of the core by how they begin, each with its files, and with those of them that are counted
+# elsewhere.
 CORE: dict[str, Row] = {
-    "link": (("link.rs", "link/**/*.rs"), WORKER + SEGMENTS + NETWORK),
-    "connection": (("connection.rs", "connection/*.rs"), ()),
-    "the progress worker": (WORKER, ("link/progress_worker/tests.rs",)),
-    "queue.rs": (("dma/queue.rs", "dma/queue/*.rs"), ()),
+    "``link``:": (("link.rs", "link/**/*.rs"), WORKER + SEGMENTS + NETWORK),
+    "``connection``:": (("connection.rs", "connection/*.rs"), ()),
+    "the progress worker,": (WORKER, ("link/progress_worker/tests.rs",)),
+    "``queue.rs``:": (("dma/queue.rs", "dma/queue/*.rs"), ()),
 }
+SUM = "**core of the link**"
 BESIDE: dict[str, Row] = {
-    "segments": (SEGMENTS, ()),
-    "adapter": (("hw/adapter.rs", "hw/adapter/*.rs", "driver/adapter.rs"), ()),
-    "ivshmem": (("hw/ivshmem.rs", "driver/ivshmem.rs"), ()),
-    "loopback": (("hw/loopback.rs", "driver/loopback.rs"), ()),
+    "window segments:": (SEGMENTS, ()),
+    "adapter:": (("hw/adapter.rs", "hw/adapter/*.rs", "driver/adapter.rs"), ()),
+    "ivshmem:": (("hw/ivshmem.rs", "driver/ivshmem.rs"), ()),
+    "loopback:": (("hw/loopback.rs", "driver/loopback.rs"), ()),
 }
 
 
@@ -81,23 +87,58 @@ def files(patterns: Iterable[str]) -> set[Path]:
     return found
 
 
-def size(rows: dict[str, Row]) -> tuple[int, int]:
-    """Prints both counts of each row, and returns their sums."""
-    lines = others = 0
-    for name, (patterns, without) in rows.items():
-        counts = [count(path.read_text("utf-8")) for path in files(patterns) - files(without)]
-        row = (sum(all_of for all_of, _ in counts), sum(rest for _, rest in counts))
-        print(f"{name:20} {row[0]:6} {row[1]:6}")
-        lines, others = lines + row[0], others + row[1]
-    return lines, others
+def size(row: Row) -> tuple[int, int]:
+    """Returns both counts of a row."""
+    patterns, without = row
+    counts = [count(path.read_text("utf-8")) for path in files(patterns) - files(without)]
+    return sum(lines for lines, _ in counts), sum(others for _, others in counts)
 
 
-def main() -> None:
-    """Prints the table."""
-    lines, others = size(CORE)
-    print(f"{'core of the link':20} {lines:6} {others:6}")
-    size(BESIDE)
+def sizes() -> dict[str, tuple[int, int]]:
+    """Returns what the table has to say, by the beginnings of its rows."""
+    core = {name: size(row) for name, row in CORE.items()}
+    both = (sum(lines for lines, _ in core.values()), sum(others for _, others in core.values()))
+    return core | {SUM: both} | {name: size(row) for name, row in BESIDE.items()}
+
+
+def corrected(text: str, name: str, counts: tuple[int, int]) -> str:
+    """Returns the page with these counts in the row that begins so.
+
+    Raises ValueError if there is no such row, or more than one.
+    """
+    row = re.compile(rf"^({re.escape(name)}.*?  )(\**\d+\** +)(\**\d+\**)(?= |$)", re.MULTILINE)
+
+    def new(match: re.Match[str]) -> str:
+        # The columns keep their places.
+        cells = [
+            re.sub(r"\d+", str(lines), cell.rstrip()).ljust(len(cell))
+            for lines, cell in zip(counts, (match[2], match[3]), strict=True)
+        ]
+        return match[1] + "".join(cells)
+
+    page, rows = row.subn(new, text)
+    if rows != 1:
+        raise ValueError(f"{PAGE}: {rows} rows of sizes for {name}")
+    return page
+
+
+def main() -> int:
+    """Checks the table, or corrects it."""
+    page = PAGE.read_text("utf-8")
+    wrong = 0
+    for name, counts in sizes().items():
+        right = corrected(page, name, counts)
+        if right != page:
+            print(f"{PAGE}: {name}: {counts[0]} lines, {counts[1]} without imports")
+            wrong += 1
+        page = right
+    if "--update" in sys.argv[1:]:
+        PAGE.write_text(page, "utf-8")
+        return 0
+    if wrong:
+        print("correct the table: python3 scripts/checks/sizes.py --update")
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -49,6 +49,21 @@ class SizesTest(unittest.TestCase):
         with self.assertRaises(FileNotFoundError):
             sizes.files(["no-such-file.rs"])
 
+    def test_a_row_has_the_counts_of_the_code(self) -> None:
+        """A right row stays as it is, and a wrong one is corrected in its columns."""
+        row = "adapter: files of it    **671**   537         about 12\n"
+        self.assertEqual(sizes.corrected(row, "adapter:", (671, 537)), row)
+        self.assertEqual(
+            sizes.corrected(row, "adapter:", (81, 1537)),
+            "adapter: files of it    **81**    1537         about 12\n",
+        )
+
+    def test_a_row_that_is_not_there_is_an_error(self) -> None:
+        """No size of the table is left unchecked."""
+        for page in ("", "other: files  1  1\n", "row: a  1  1\nrow: b  2  2\n"):
+            with self.assertRaises(ValueError):
+                sizes.corrected(page, "row:", (1, 1))
+
 
 if __name__ == "__main__":
     unittest.main()
