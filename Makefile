@@ -24,7 +24,7 @@ help:			## print this help
 		awk -F '|' '{ printf "%-20s %s\n", $$1, $$2 }'
 	@echo 'KERNEL_SERIES=7.2 beside any of these takes the kernel of that series.'
 
-run: module-and-tools	## two nodes, a file by user-level DMA and its rivals (FILE=path)
+run: for-run	## two nodes, a file by user-level DMA and its rivals (FILE=path)
 	@$(ENTER) $(if $(FILE),--bind '$(FILE)') $(NODES) run $(if $(FILE),--file '$(realpath $(FILE))')
 
 test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=number CHANGED=revision WITHIN=seconds REPEAT=number STARVED=1)
@@ -68,8 +68,8 @@ root:			## set up the toolchain root (the others do it by themselves)
 build:			## the module, the tools and the selftests
 	@$(ROOT) build modules tools selftests
 
-module-and-tools:
-	@$(ROOT) build modules tools
+for-run:
+	@$(ROOT) build modules tools-of-run
 
 modules tools selftests:
 	@$(ROOT) build $@
@@ -100,4 +100,4 @@ module-debug: debug-kernel
 	@$(ENTER) --debug scripts/build modules
 
 .PHONY: help run test shell bench report soak fuzz fuzz-debug lint docs clean root build modules tools \
-	module-and-tools selftests test-host test-nodes debug-kernel test-debug smoke smoke-debug kunit module-debug
+	for-run selftests test-host test-nodes debug-kernel test-debug smoke smoke-debug kunit module-debug

@@ -36,11 +36,10 @@ build_root() {
 }
 build_pytools() { note 'pytools'; }
 build_kernel() {
-	[ "$PARTS" != "$TOOLS" ] || until grep -qs -- '--no-kernel' "$CACHE/order"; do :; done
+	[ "$PARTS" = modules ] || until grep -qs -- '--no-kernel' "$CACHE/order"; do :; done
 	note "kernel $SERIES"
 }
 enter() { note "enter $*"; }
-TOOLS='modules tools'
 """
 
 
@@ -110,16 +109,18 @@ class EnsureTest(unittest.TestCase):
 
     def test_cold(self) -> None:
         """The kernel comes while the root is made, the tools are built while it is prepared."""
-        order = self.order("modules tools")
-        again = order.index("again")
-        self.assertLess(order.index("fetch begins"), order.index("root"))
-        self.assertLess(
-            order.index("enter --no-kernel scripts/build tools"), order.index("kernel 7.2")
-        )
-        self.assertLess(order.index("kernel 7.2"), order.index("enter scripts/build modules"))
-        self.assertIn("pytools", order[:again])
-        # Nothing is built twice the first time; later all parts at once.
-        self.assertEqual(order[again + 1 :], ["enter scripts/build modules tools"])
+        for tools in ("tools", "tools-of-run"):
+            with self.subTest(tools):
+                order = self.order(f"modules {tools}")
+                again = order.index("again")
+                self.assertLess(order.index("fetch begins"), order.index("root"))
+                beside = f"enter --no-kernel scripts/build {tools}"
+                self.assertLess(order.index(beside), order.index("kernel 7.2"))
+                module = order.index("enter scripts/build modules")
+                self.assertLess(order.index("kernel 7.2"), module)
+                self.assertIn("pytools", order[:again])
+                # Nothing is built twice the first time; later all parts at once.
+                self.assertEqual(order[again + 1 :], [f"enter scripts/build modules {tools}"])
 
     def test_no_tools(self) -> None:
         """What needs a kernel waits for it."""
