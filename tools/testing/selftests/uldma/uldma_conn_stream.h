@@ -200,10 +200,11 @@ static inline bool stream_is_tidy(const struct stream *s)
 {
 	size_t stride = s->chunk + s->lead;
 
-	for (size_t at = 0; at < stream_size(s); at++)
-		if (at % stride < s->lead &&
-		    (unsigned char)s->memory[at] != STREAM_GUARD)
-			return false;
+	for (unsigned int slot = 0; slot <= s->slots; slot++)
+		for (size_t at = 0; at < s->lead; at++)
+			if ((unsigned char)s->memory[slot * stride + at] !=
+			    STREAM_GUARD)
+				return false;
 	return true;
 }
 
