@@ -86,7 +86,7 @@ counters! {
     rx_engine,
     /// Packets that were dropped for lack of memory.
     rx_dropped,
-    /// Packets that were dropped because their offloads do not fit them.
+    /// Packets that were dropped because their offloads do not fit them, or are not offered.
     rx_errors,
     /// Number of times that the peer's doorbell rang for packets.
     doorbells_rung,

@@ -39,6 +39,8 @@ const NEEDS_CSUM: u8 = 1;
 const VOID: u8 = 2;
 /// `VIRTIO_NET_HDR_GSO_NONE`.
 const GSO_NONE: u8 = 0;
+/// `VIRTIO_NET_HDR_GSO_ECN`, beside a way of TCP.
+const GSO_ECN: u8 = 0x80;
 
 word! {
     /// First word of a frame.
@@ -103,6 +105,46 @@ pub(super) struct Accepts {
     pub(super) by_engine: u32,
 }
 
+/// A way of segmentation, as `VIRTIO_NET_HDR_GSO_*`.
+#[derive(Clone, Copy)]
+enum Segmentation {
+    TcpV4,
+    TcpV6,
+    UdpL4,
+}
+
+impl Segmentation {
+    /// Returns the way of that number; none unless the devices of this driver offer it.
+    fn of(gso_type: u8) -> Option<Self> {
+        Some(match gso_type & !GSO_ECN {
+            1 => Self::TcpV4,
+            4 => Self::TcpV6,
+            5 if gso_type & GSO_ECN == 0 => Self::UdpL4,
+            _ => return None,
+        })
+    }
+
+    /// Returns the place of the checksum in the header of the protocol.
+    fn csum_offset(self) -> u16 {
+        match self {
+            Self::TcpV4 | Self::TcpV6 => 16,
+            Self::UdpL4 => 6,
+        }
+    }
+}
+
+/// Returns true if the stack leaves that to a device of this driver. What a peer wrote that is not so,
+/// other code than that for such packets would handle.
+pub(super) fn is_offered(offload: &Offload) -> bool {
+    let is_partial = offload.flags == NEEDS_CSUM;
+    if offload.gso_type != GSO_NONE {
+        let offset = Segmentation::of(offload.gso_type).map(Segmentation::csum_offset);
+        return is_partial && offload.gso_size != 0 && offset == Some(offload.csum_offset);
+    }
+    let has_places = offload.csum_start != 0 || offload.csum_offset != 0;
+    offload.hdr_len == 0 && offload.gso_size == 0 && (is_partial || !has_places)
+}
+
 /// Returns the bytes of `blocks` blocks.
 pub(super) fn bytes_of_blocks(blocks: u32) -> u32 {
     const BLOCK_BYTES: u32 = BLOCK as u32;
@@ -164,7 +206,7 @@ impl Header {
 
     /// Decodes the header of a frame that a peer wrote, of which `pending` blocks are in the ring.
     ///
-    /// Whether the offload fits the packet is checked when the stack receives it.
+    /// Whether there is such an offload, and it fits the packet, is checked when the stack receives it.
     ///
     /// # Errors
     ///
@@ -340,6 +382,43 @@ mod tests {
         let void = by(Way::Void(SPLIT), MAX, MAX).map(|(_, found)| (found.way, found.blocks()));
         assert_eq!(void, Ok((Way::Void(SPLIT), 4)));
         assert_eq!(by(Way::Void(SPLIT), MAX, 0).map(drop), Err(eproto()));
+    }
+
+    #[test]
+    fn only_what_is_offered_is_left_to_the_stack() {
+        let plain = Offload::default();
+        let partial = Offload {
+            flags: NEEDS_CSUM,
+            csum_start: 34,
+            csum_offset: 50,
+            ..plain
+        };
+        let large = |gso_type, csum_offset| Offload {
+            gso_type,
+            csum_offset,
+            hdr_len: 54,
+            gso_size: 1448,
+            ..partial
+        };
+        for offload in [plain, partial, large(1, 16), large(0x84, 16), large(5, 6)] {
+            assert!(is_offered(&offload));
+            // Without a checksum there is nothing to be segmented, nor the place of one.
+            let flags = 0;
+            let is_plain = offload == plain;
+            assert_eq!(is_offered(&Offload { flags, ..offload }), is_plain);
+        }
+        let known = [1, 4, 5, 0x81, 0x84];
+        for gso_type in (1..=u8::MAX).filter(|gso_type| !known.contains(gso_type)) {
+            assert!(!is_offered(&large(gso_type, 16)));
+            assert!(!is_offered(&large(gso_type, 6)));
+        }
+        for offload in [large(1, 6), large(0x81, 6), large(4, 6), large(5, 16)] {
+            assert!(!is_offered(&offload));
+        }
+        let gso_size = 0;
+        let empty = large(1, 16);
+        assert!(!is_offered(&Offload { gso_size, ..empty }));
+        assert!(!is_offered(&large(GSO_NONE, 16)));
     }
 
     #[test]

@@ -399,6 +399,7 @@ impl PeerQueue {
                     return Ok(Polled::Idle(packets));
                 }
                 Taken::Dropped => self.counters.rx_dropped.add(1),
+                Taken::Refused => self.counters.rx_errors.add(1),
                 Taken::Void => (),
                 Taken::Packet(skb, offload) => {
                     let length = u64::from(skb.len());

@@ -175,6 +175,9 @@ impl PeerRange<'_> {
             way,
             offload: skb.offload()?,
         };
+        if !frame::is_offered(&header.offload) {
+            return Err(EINVAL);
+        }
         self.write_header(block, &header)?;
         let window = self.hw.window()?;
         for (place, from, count) in pieces(block, blocks, header.bytes_in_frame())? {

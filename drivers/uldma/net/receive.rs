@@ -7,6 +7,7 @@ use kernel::prelude::*;
 use super::{
     counters::Counters,
     frame::{
+        self,
         Accepts,
         Header,
         Way, //
@@ -77,6 +78,8 @@ pub(super) enum Taken {
     Nothing,
     /// It was dropped for lack of memory.
     Dropped,
+    /// It was dropped, since no node of this driver leaves that to a receiver.
+    Refused,
     /// Its packet has not arrived.
     Void,
     Packet(SkBuff, Offload),
@@ -190,8 +193,10 @@ impl Receive {
             by_engine: self.reception.as_ref().map_or(0, |it| it.most_bytes()),
         };
         let header = Header::decode(&raw, pending, self.max_frame, accepts)?;
+        let is_offered = frame::is_offered(&header.offload);
         let mut skb = match header.way {
             Way::Void(_) => None,
+            _ if !is_offered => None,
             _ => poll.alloc(header.bytes_in_frame()).ok(),
         };
         if let Some(skb) = &mut skb {
@@ -204,7 +209,8 @@ impl Receive {
         let taken = match (header.way, skb) {
             (Way::Void(_), _) => Taken::Void,
             (_, Some(skb)) => Taken::Packet(skb, header.offload),
-            (_, None) => Taken::Dropped,
+            (_, None) if is_offered => Taken::Dropped,
+            (_, None) => Taken::Refused,
         };
         let blocks = header.blocks();
         ring.consume(blocks);
