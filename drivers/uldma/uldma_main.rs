@@ -169,7 +169,7 @@ kernel::prelude::module! {
         },
         network_bytes: usize {
             default: 0,
-            description: "Bytes of the window that each peer can write packets to, 16 KiB or more; 0: a quarter of this node's section for all peers, up to 1 MiB each",
+            description: "Bytes of the window that each peer can write packets to, 16 KiB to 1 GiB; 0: a quarter of this node's section for all peers, up to 1 MiB each",
         },
         network_engine_bytes: u32 {
             default: 0,

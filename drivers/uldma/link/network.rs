@@ -29,6 +29,8 @@ use crate::{
 pub(crate) const LEAST: usize = 16 << 10;
 /// Largest range that is chosen by default: sixteen packets of 64 KiB.
 const MOST: usize = 1 << 20;
+/// Largest range, by which byte counts fit 32 bits.
+pub(crate) const LARGEST: usize = 1 << 30;
 /// The part of a section that all ranges together have by default.
 const PART: usize = 4;
 
@@ -66,7 +68,7 @@ impl Plan {
         let capacity = geometry.window_size.checked_sub(CHANNEL_SIZE)?;
         let each = match chosen {
             0 => (capacity / PART).checked_div(peers)?.min(MOST),
-            chosen => chosen,
+            chosen => chosen.min(LARGEST),
         };
         let each = each & PAGE_MASK;
         let all = each.checked_mul(peers)?;
@@ -143,5 +145,13 @@ mod tests {
         assert_eq!(Plan::new(&geometry(0, 2, 128 << 10), 128 << 10), None);
         assert_eq!(Plan::new(&geometry(0, 3, 128 << 10), usize::MAX), None);
         assert!(Plan::new(&geometry(0, 2, 128 << 10), 64 << 10).is_some());
+    }
+
+    #[test]
+    fn no_range_is_larger_than_the_largest() {
+        for chosen in [LARGEST, LARGEST + PAGE_SIZE, 4 << 30] {
+            let plan = Plan::new(&geometry(0, 2, 8 << 30), chosen).unwrap();
+            assert_eq!(plan.range(1).unwrap().length(), LARGEST);
+        }
     }
 }

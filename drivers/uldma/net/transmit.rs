@@ -294,7 +294,8 @@ impl Transmit {
         let completed = frame::bytes_of_blocks(route.ring.take_completed());
         let consumed = route.ring.consumed_blocks();
         let engine = route.engine.as_mut();
-        let completed = completed + engine.map_or(0, |engine| engine.consumed(consumed));
+        let moved = engine.map_or(0, |engine| engine.consumed(consumed));
+        let completed = completed.saturating_add(moved);
         if sent > 0 || completed > 0 {
             let StackQueue { handle, number } = queue;
             self.limited = handle.sent(number, &mut self.in_flight, sent, completed);

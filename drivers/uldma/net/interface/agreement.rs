@@ -75,6 +75,21 @@ fn rung_by(announced: KernelDoorbell, accepts: u32) -> Doorbells {
     Doorbells::from(announced).and(doorbell_of(accepts).into())
 }
 
+/// Checks an announcement of a peer with sections of `window_size` bytes; none if it withdraws one.
+fn check(message: &Network, window_size: usize) -> Result<Option<(Network, WindowRange)>> {
+    if *message == Network::NONE {
+        return Ok(None);
+    }
+    let (offset, bytes) = message.window;
+    let range = WindowRange::of_peer(offset, bytes, window_size)?;
+    let fits = (1514..=range::longest(range)).contains(&message.max_frame);
+    let has_size = (network::LEAST..=network::LARGEST).contains(&range.length());
+    if !has_size || message.key == 0 || !fits {
+        return Err(eproto());
+    }
+    Ok(Some((*message, range)))
+}
+
 /// What is agreed with one peer.
 #[derive(Default)]
 pub(super) struct Agreement {
@@ -151,7 +166,7 @@ impl Interface {
     ///
     /// `EPROTO` if the peer breaks the rules.
     pub(crate) fn announced(&self, peer: u32, message: &Network) -> Result {
-        let theirs = self.check(message)?;
+        let theirs = check(message, self.hw.geometry().window_size)?;
         let mut result = Err(eproto());
         // The peer that withdraws its range has forgotten the own one, too: its key is not used again.
         let ends = theirs.is_none();
@@ -168,20 +183,6 @@ impl Interface {
             result = Ok(());
         });
         result
-    }
-
-    /// Checks an announcement; none if it withdraws one.
-    fn check(&self, message: &Network) -> Result<Option<(Network, WindowRange)>> {
-        if *message == Network::NONE {
-            return Ok(None);
-        }
-        let (offset, bytes) = message.window;
-        let range = WindowRange::of_peer(offset, bytes, self.hw.geometry().window_size)?;
-        let fits = (1514..=range::longest(range)).contains(&message.max_frame);
-        if range.length() < network::LEAST || message.key == 0 || !fits {
-            return Err(eproto());
-        }
-        Ok(Some((*message, range)))
     }
 
     /// Has no more frames cross to and from a peer.
@@ -325,6 +326,27 @@ mod tests {
             assert_eq!(doorbell_of(accepts), doorbell);
             assert_eq!(Offloads::from_bits(accepts), ACCEPTS);
         }
+    }
+
+    #[test]
+    fn ranges_have_a_least_and_a_largest_size() {
+        let of = |bytes: usize| {
+            let window = (64 << 20, bytes as u64);
+            let message = Network {
+                key: 1,
+                window,
+                max_frame: 1514,
+                accepts: 0,
+            };
+            check(&message, 8 << 30).map(|theirs| theirs.map(|(_, range)| range.length()))
+        };
+        for bytes in [network::LEAST, 1 << 20, network::LARGEST] {
+            assert_eq!(of(bytes), Ok(Some(bytes)));
+        }
+        for bytes in [0, network::LEAST / 2, network::LARGEST + 4096, 4 << 30] {
+            assert_eq!(of(bytes), Err(eproto()));
+        }
+        assert_eq!(check(&Network::NONE, 8 << 30), Ok(None));
     }
 
     #[test]
