@@ -11,6 +11,7 @@
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mount.h>
+#include <linux/nospec.h>
 #include <linux/pagemap.h>
 #include <linux/pci.h>
 #include <linux/pseudo_fs.h>
@@ -295,6 +296,12 @@ void uldma_cond_resched(void)
  * A kernel that preempts lazily sets the second flag, and preempts a loop in the
  * kernel only at the next tick.
  */
+unsigned long uldma_array_index_nospec(unsigned long index,
+				       unsigned long length)
+{
+	return array_index_nospec(index, length);
+}
+
 bool uldma_need_resched(void)
 {
 	return need_resched() || test_thread_flag(TIF_NEED_RESCHED_LAZY);

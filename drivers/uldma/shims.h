@@ -64,6 +64,8 @@ void uldma_get_page(struct page *page);
 void uldma_put_page(struct page *page);
 void uldma_cond_resched(void);
 bool uldma_need_resched(void);
+unsigned long uldma_array_index_nospec(unsigned long index,
+				       unsigned long length);
 struct workqueue_struct *uldma_workqueue_new(const char *name, int max_active);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
 bool uldma_dma_need_unmap(struct device *dev);

@@ -52,6 +52,7 @@ use crate::kernel_ext::{
         new_bh_lock,
         BhLock, //
     },
+    nospec,
     page_list::PageList,
     window::Window,
     workqueue, //
@@ -196,7 +197,7 @@ impl Wire {
 
     /// The bell of `node`.
     fn bell(&self, node: u32) -> Result<&Arc<Bell>> {
-        self.bells.get(usize::try_from(node)?).ok_or(EINVAL)
+        nospec::get(&self.bells, usize::try_from(node)?).ok_or(EINVAL)
     }
 
     /// Registers `answer` as the handler of the doorbell of `node`, until the result is dropped.

@@ -28,6 +28,7 @@ use kernel::{
 use super::message::Answer;
 use crate::{
     hw::layout::MAX_NODES,
+    kernel_ext::nospec,
     user_abi::ledger::{
         Payer,
         Resource,
@@ -54,7 +55,7 @@ impl RequestSlots {
     }
 
     fn take(&self, peer: u32) -> Result<RequestSlot<'_>> {
-        let taken = self.0.get(usize::try_from(peer)?).ok_or(EINVAL)?;
+        let taken = nospec::get(&self.0, usize::try_from(peer)?).ok_or(EINVAL)?;
         let slot = RequestSlot { taken };
         match taken.fetch_add(1, Relaxed) {
             MAX_PENDING.. => Err(EBUSY),

@@ -35,7 +35,8 @@ use crate::{
             eproto,
             estale, //
         },
-        gate::Gate, //
+        gate::Gate,
+        nospec, //
     },
     link::{
         message::CreatedSegment,
@@ -110,13 +111,13 @@ impl Offers {
 
     fn get(&self, peer: u32) -> u32 {
         let place = usize::try_from(peer).ok();
-        let offers = place.and_then(|place| self.0.get(place));
+        let offers = place.and_then(|place| nospec::get(&self.0, place));
         offers.map_or(0, |offers| offers.load(Relaxed))
     }
 
     fn set(&self, peer: u32, count: u32) {
         let place = usize::try_from(peer).ok();
-        if let Some(offers) = place.and_then(|place| self.0.get(place)) {
+        if let Some(offers) = place.and_then(|place| nospec::get(&self.0, place)) {
             offers.store(count, Relaxed);
         }
     }
@@ -356,7 +357,7 @@ impl SegmentsState {
     /// Returns the epoch of the session with `peer`.
     fn epoch(&self, peer: u32) -> Epoch {
         let place = usize::try_from(peer).ok();
-        let epoch = place.and_then(|place| self.epochs.get(place));
+        let epoch = place.and_then(|place| nospec::get(&self.epochs, place));
         epoch.copied().unwrap_or(Epoch(0))
     }
 

@@ -7,6 +7,8 @@
 
 use kernel::prelude::*;
 
+use crate::kernel_ext::nospec;
+
 /// Number of bits of a handle for the slot, plus one.
 const PLACE_BITS: u32 = 14;
 /// Number of slots of one open file.
@@ -83,14 +85,14 @@ impl<T> Handles<T> {
 
     fn slot(&self, handle: u32) -> Result<&Slot<T>> {
         let place = usize::try_from(handle)? & PLACES;
-        let slot = self.slots.get(place.checked_sub(1).ok_or(ENOENT)?);
+        let slot = nospec::get(&self.slots, place.checked_sub(1).ok_or(ENOENT)?);
         slot.filter(|slot| slot.uses == handle >> PLACE_BITS)
             .ok_or(ENOENT)
     }
 
     fn slot_mut(&mut self, handle: u32) -> Result<&mut Slot<T>> {
         let place = usize::try_from(handle)? & PLACES;
-        let slot = self.slots.get_mut(place.checked_sub(1).ok_or(ENOENT)?);
+        let slot = nospec::get_mut(&mut self.slots, place.checked_sub(1).ok_or(ENOENT)?);
         slot.filter(|slot| slot.uses == handle >> PLACE_BITS)
             .ok_or(ENOENT)
     }
