@@ -90,11 +90,12 @@ TEST_NAMES = (
     "matched_stream",
     "message_exchange",
     "message_hazard",
+    "message_pins",
     "message_put",
     "message_redirect",
+    "message_unposted",
     "ring_stream",
     "shared_pages",
-    "message_unposted",
 )
 
 PASSWD = """root:x:0:0:root:/root:/bin/sh
