@@ -50,6 +50,28 @@ class Steps:
 
 
 @case
+def full_queue_refuses(pair: Cluster) -> None:
+    """A queue of a device that stands still refuses what has no room, and loses nothing."""
+    device = pair.device
+    assert device
+    [a, _] = endpoints.of(pair)
+    for how in ("kernel", "shadow"):
+        steps = Steps(a, "uldma_full", how)
+        try:
+            steps.done("ready")
+            device.hold(a.number)
+            steps.go_on()
+            steps.done("full")
+            device.release(a.number)
+            steps.go_on()
+            result = steps.job.wait(TIMEOUT)
+            expect(result.rc == 0, f"{how}: exit {result.rc}\n{result.stderr}")
+        finally:
+            device.release(a.number)
+            steps.job.end()
+
+
+@case
 def buffer_comes_back_untouched(pair: Cluster) -> None:
     """A program gets a buffer back only when no transfer can write to its pages any more.
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Transfers that are under way while something ends: the queue fills up, a
- * region is unregistered, a file closed, a process killed. Once such a call
- * has returned, the device no longer touches the memory.
+ * Transfers that are under way while something ends: a region is unregistered, a
+ * file closed, a process killed. Once such a call has returned, the device no
+ * longer touches the memory.
  */
 #include "uldma_harness.h"
 
 #define LARGE (4UL << 20)
-#define TRIES 4096
 
 FIXTURE(inflight) {
 	int fd;
@@ -57,37 +56,6 @@ static int start(struct _test_data_inflight *self, enum how how,
 {
 	return transfer_start(self->fd, how, &self->d, 0, &self->s, 0, LARGE,
 			      ticket);
-}
-
-/* A full queue refuses, loses nothing, and takes more when it has room. */
-TEST_F(inflight, queue_full)
-{
-	int full = variant->how == BY_KERNEL ? -EBUSY : ULDMA_DMA_QUEUE_FULL;
-	__u64 ticket, last = 0;
-	int count = 0, ret = 0;
-
-	while (count < TRIES) {
-		ret = start(self, variant->how, &ticket);
-		if (ret)
-			break;
-		last = ticket;
-		count++;
-	}
-	if (!ret)
-		SKIP(return, "the device is faster than we start transfers");
-	EXPECT_EQ(full, ret);
-	EXPECT_LE(1, count);
-	EXPECT_EQ(0, transfer_wait(self->fd, variant->how, last, LARGE));
-	EXPECT_EQ(-1, pattern_check(self->dst, LARGE, 1));
-	if (variant->how == BY_SHADOW) {
-		EXPECT_EQ(count, context_stats(self->fd).out_initiations);
-		EXPECT_EQ(count, context_stats(self->fd).out_completed);
-		EXPECT_EQ(1, context_stats(self->fd).out_refused);
-		EXPECT_EQ(count * LARGE, context_stats(self->fd).out_bytes);
-		EXPECT_EQ(0, READ_ONCE(self->c.status->failed));
-	}
-	ASSERT_EQ(0, start(self, variant->how, &ticket));
-	EXPECT_EQ(0, transfer_wait(self->fd, variant->how, ticket, LARGE));
 }
 
 static void start_some(struct _test_data_inflight *self, enum how how, int n)
