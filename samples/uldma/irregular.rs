@@ -10,7 +10,7 @@
 use std::time::Duration;
 use uldma::{
     Access, Buffer, ConnectOptions, Device, ExchangeBuffer, MessageConnection, MessageListener,
-    MessageOptions, ReceiveTechnique, Region, SendTechnique,
+    MessageOptions, PutArea, ReceiveTechnique, Region, SendTechnique,
 };
 
 const TURNS: u32 = 60;
@@ -52,7 +52,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // Both sides know the state, so the receiver can check what it gets.
         let count = 1 + state as usize % BURST;
         for _ in 0..count {
-            let length = (state >> 8) as usize % LONGEST;
+            // Nothing would say that the device has read an empty put.
+            let length = 1 + (state >> 8) as usize % LONGEST;
             if sends {
                 end.send(&bytes(state, length))?;
             } else {
@@ -77,6 +78,22 @@ struct End {
     options: MessageOptions,
     source: Source,
     target: Option<ExchangeBuffer>,
+    places: Option<Places>,
+}
+
+/// The places of a peer that receives by DIRECT_DMA, as many as puts that it has not asked for.
+struct Places {
+    area: PutArea,
+    next: u32,
+}
+
+impl Places {
+    /// Returns the offset of the next place; they are used in turns.
+    fn take(&mut self) -> u64 {
+        let size = self.area.bytes / u64::from(self.area.puts);
+        self.next = (self.next + 1) % self.area.puts;
+        u64::from(self.next) * size
+    }
 }
 
 enum Source {
@@ -110,28 +127,39 @@ impl End {
             }
             _ => None,
         };
+        let places = connection.outbound().map(|area| Places { area, next: 0 });
         Ok(Self {
             connection,
             options,
             source,
             target,
+            places,
         })
     }
 
     fn send(&mut self, message: &[u8]) -> uldma::Result<()> {
-        match &mut self.source {
-            Source::Any => self.connection.send(message, TIMEOUT),
+        let place = self.places.as_mut().map(Places::take);
+        let connection = &mut self.connection;
+        let message = match &mut self.source {
+            Source::Any => message,
             Source::Exchangeable(buffer) => {
-                let place = &mut buffer[..message.len()];
-                place.copy_from_slice(message);
-                self.connection.send(place, TIMEOUT)
+                let source = &mut buffer[..message.len()];
+                source.copy_from_slice(message);
+                &*source
             }
             Source::Registered(region) => {
                 region.write(0, message)?;
                 let part = 0..message.len() as u64;
-                let sent = self.connection.start(region, part, TIMEOUT)?;
-                self.connection.wait_sent(&sent, TIMEOUT)
+                let sent = match place {
+                    Some(offset) => connection.start_put(region, part, offset, TIMEOUT),
+                    None => connection.start(region, part, TIMEOUT),
+                };
+                return connection.wait_sent(&sent?, TIMEOUT);
             }
+        };
+        match place {
+            Some(offset) => connection.put(message, offset, TIMEOUT),
+            None => connection.send(message, TIMEOUT),
         }
     }
 
@@ -140,6 +168,14 @@ impl End {
             let (buffer, length) = self.connection.receive_buffer(TIMEOUT)?;
             let message = buffer[..length].to_vec();
             self.connection.post(buffer)?;
+            return Ok(message);
+        }
+        if self.options.receiving == ReceiveTechnique::DirectDma {
+            let put = self.connection.receive_put(TIMEOUT)?;
+            let mut message = vec![0; put.length as usize];
+            if let Some(memory) = self.connection.inbound() {
+                memory.read(put.offset, &mut message)?;
+            }
             return Ok(message);
         }
         let mut any = vec![0; LONGEST];

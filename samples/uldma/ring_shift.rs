@@ -11,7 +11,7 @@ use std::ops::DerefMut;
 use std::time::Duration;
 use uldma::{
     Access, Buffer, ConnectOptions, Device, MessageConnection, MessageListener, MessageOptions,
-    ReceiveTechnique, SendTechnique,
+    SendTechnique,
 };
 
 const PORT: u32 = 830;
@@ -31,14 +31,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::var_os("ULDMA_DEVICE").unwrap_or("/dev/uldma0".into());
     let device = Device::open_path(path)?;
     let sending: SendTechnique = technique.parse()?;
-    let receiving = match technique.parse()? {
-        // Its blocks arrive in slots.
-        ReceiveTechnique::DirectDma => ReceiveTechnique::CopyDma,
-        other => other,
-    };
     let options = MessageOptions {
         sending,
-        receiving,
+        receiving: technique.parse()?,
+        slot: BLOCK,
         ..Default::default()
     };
     let listener = MessageListener::new(&device, PORT + rank, 1, options)?;
@@ -110,14 +106,23 @@ impl Ring {
     }
 
     /// DIRECT_DMA: the memory is registered once, and cannot be written until the device has read it.
+    /// The block goes to a place in the next process's memory, which is not asked.
     fn shift_registered(mut self) -> uldma::Result<()> {
         let mut block = Buffer::new(BLOCK)?;
         fill(&mut block, self.rank);
         let region = self.next.device().register(block, Access::Read)?;
         let mut arrived = vec![0; BLOCK];
+        // As many places as puts that the next process has not asked for, in turns.
+        let places = self.next.outbound().map_or(1, |area| area.puts);
         for step in 1..=ROUNDS * self.count {
-            let sent = self.next.start(&region, 0..BLOCK as u64, TIMEOUT)?;
-            self.previous.receive(&mut arrived, TIMEOUT)?;
+            let place = u64::from(step % places) * BLOCK as u64;
+            let sent = self
+                .next
+                .start_put(&region, 0..BLOCK as u64, place, TIMEOUT)?;
+            let put = self.previous.receive_put(TIMEOUT)?;
+            if let Some(memory) = self.previous.inbound() {
+                memory.read(put.offset, &mut arrived)?;
+            }
             self.check(&arrived, step);
             self.next.wait_sent(&sent, TIMEOUT)?;
             region.write(0, &arrived)?;

@@ -9,6 +9,7 @@ from ..agent import Job
 from ..cluster import Cluster
 from ..endpoints import Endpoint
 from ..qemu import Backend
+from ..techniques import BY_PROCESSOR, RECEIVING, REFUSED, SENDING
 from ..topologies import IVSHMEM, LOOPBACK, USUAL
 from .registry import case, case_of, expect
 
@@ -22,8 +23,6 @@ ALONE = {"copy": "copied 1048576 bytes", "stale": "1048576 of 1048576 bytes are 
 CLIENTS = 2
 # Processes of the ring, in turns on the two nodes.
 RANKS = 4
-SENDING = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma")
-RECEIVING = ("copy-dma", "v2p-dma", "pex-dma", "redirect")
 BROADCAST = 1 << 20
 # An answer that comes within a moment needs none; processors that others use as well delay some.
 # A client that slept for each answer would make twice as many as there are round trips.
@@ -121,7 +120,7 @@ def ring_shift(pair: Cluster) -> None:
     ends = endpoints.of(pair)[:2]
     endpoints.wait_up(ends)
     has_engine = pair.config.backends == (Backend.ADAPTER,)
-    for technique in ("pio", *SENDING) if has_engine else ("pio", "copy-dma"):
+    for technique in SENDING if has_engine else BY_PROCESSOR:
         shift(ends, technique)
 
 
@@ -130,10 +129,12 @@ def irregular(pair: Cluster) -> None:
     """Numbers and lengths of messages that depend on data work by every pair (C-044)."""
     a, b = endpoints.of(pair)[:2]
     endpoints.wait_up((a, b))
-    pairs = [("pio", "pio"), ("pio", "copy-dma"), ("copy-dma", "pio")]
+    pairs = itertools.product(BY_PROCESSOR, BY_PROCESSOR)
     if pair.config.backends == (Backend.ADAPTER,):
-        pairs = list(itertools.product(("pio", *SENDING), ("pio", *RECEIVING)))
+        pairs = itertools.product(SENDING, RECEIVING)
     for sending, receiving in pairs:
+        if (sending, receiving) == REFUSED:
+            continue
         server = serve(b, "rust/irregular", f"{sending} {receiving} {PORT}")
         client = spawn(a, "rust/irregular", f"{sending} {receiving} {PORT} {b.number}")
         try:
