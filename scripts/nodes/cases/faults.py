@@ -14,6 +14,7 @@ from .registry import case, expect
 
 TIMEOUT = 60.0
 # Exit status of `uldma`.
+FAILED = 1
 TIMED_OUT = 4
 MISMATCH = 5
 # The driver may say once of each object what becomes of it. The load has fewer objects than this,
@@ -101,10 +102,12 @@ def no_completion_comes(pair: Cluster) -> None:
 
 @case
 def completions_are_forged(pair: Cluster) -> None:
-    """Tickets that were never given out complete nothing."""
+    """Tickets that were never given out complete nothing, and programs report what they find."""
 
     def effect(a: Endpoint) -> None:
-        expect(transfer(a) != 0, "a transfer ended well by a forged completion")
+        for options in ("", "--method kernel"):
+            found = transfer(a, options)
+            expect(found == FAILED, f"a transfer {options} ended with {found}")
 
     run_with_fault(pair, "forge-completion", effect, rebind)
 
@@ -126,8 +129,9 @@ def registers_read_ones(pair: Cluster) -> None:
     """What the driver cannot know, it does not believe; binding anew mends it."""
 
     def effect(a: Endpoint) -> None:
-        transfer(a)
-        transfer(a, "--method kernel")
+        for options, due in (("", TIMED_OUT), ("--method kernel", FAILED)):
+            found = transfer(a, options)
+            expect(found == due, f"a transfer {options} ended with {found}")
 
     run_with_fault(pair, "ones", effect, rebind)
 

@@ -36,7 +36,9 @@ def every_method_moves_all_bytes(pair: Cluster) -> None:
         if method == "kernel":
             continue
         expect(report["by_kernel"] == 0, f"the kernel had to help {method}: {report}")
-        expect(report["syscalls"] in (0, None), f"{method} makes system calls: {report}")
+        expect(
+            report["syscalls"] == 0, f"{method} makes system calls, or an unknown number: {report}"
+        )
         if method in ACCESSES and report["retries"] == 0:
             made = (report["mmio_stores"], report["mmio_loads"])
             due = tuple(each * report["initiations"] for each in ACCESSES[method])

@@ -29,6 +29,7 @@ const PLAN: &[(usize, u64); SLOTS as usize] = &[
     (SLOT, AREA - SLOT as u64),
 ];
 const SENDING: &[SendTechnique] = &[
+    SendTechnique::Pio,
     SendTechnique::CopyDma,
     SendTechnique::V2pDma,
     SendTechnique::PexDma,
