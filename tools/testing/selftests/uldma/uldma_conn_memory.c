@@ -3,6 +3,8 @@
  * The memory that connections are given: what can be given, how much of it, how
  * it is charged, and what happens to it meanwhile.
  */
+#include <pthread.h>
+
 #include "uldma_conn_pair.h"
 #include "uldma_conn_stream.h"
 
@@ -285,6 +287,122 @@ TEST_F(memory, discarded_while_given)
 	ASSERT_EQ(0, conn_send_wait(p->b, self->src, length));
 	ASSERT_EQ(0, conn_recv_all(p->a, self->dst, length));
 	EXPECT_EQ(-1, stream_check(self->dst, length, 2, 0));
+}
+
+/**
+ * struct storer - a thread that stores into memory that was given
+ * @thread: it
+ * @at: the memory
+ * @length: bytes of it
+ * @sweeps: how often it has stored into each byte
+ * @stop: it has to end
+ */
+struct storer {
+	pthread_t thread;
+	char *at;
+	size_t length;
+	unsigned long sweeps;
+	bool stop;
+};
+
+/* What it stores, in turns; no byte of a stream that is checked. */
+static const char marks[] = { '\x5a', '\xa5' };
+
+static bool is_mark(char byte)
+{
+	return byte == marks[0] || byte == marks[1];
+}
+
+static void *store_on(void *arg)
+{
+	struct storer *s = arg;
+
+	while (!READ_ONCE(s->stop)) {
+		for (size_t i = 0; i < s->length; i++)
+			WRITE_ONCE(s->at[i], marks[s->sweeps % 2]);
+		WRITE_ONCE(s->sweeps, s->sweeps + 1);
+	}
+	return NULL;
+}
+
+static int storer_start(struct storer *s, char *at, size_t length)
+{
+	*s = (struct storer){ .at = at, .length = length };
+	return -pthread_create(&s->thread, NULL, store_on, s);
+}
+
+/* Waits until it has stored into each byte from now on. */
+static bool storer_sweeps(struct storer *s)
+{
+	unsigned long before = READ_ONCE(s->sweeps);
+
+	return eventually(READ_ONCE(s->sweeps) >= before + 2);
+}
+
+static int storer_stop(struct storer *s)
+{
+	WRITE_ONCE(s->stop, true);
+	return -pthread_join(s->thread, NULL);
+}
+
+/* Some of the bytes arrive, and no others. */
+TEST_F(memory, stored_to_while_sent)
+{
+	struct pair *p = &self->pair;
+	size_t length = 4 * self->page;
+	struct storer s;
+
+	memset(self->src, marks[0], length);
+	ASSERT_EQ(0, storer_start(&s, self->src, length));
+	for (int round = 0; round < 30; round++) {
+		memset(self->dst, 0, length + 1);
+		ASSERT_EQ(0, conn_send(p->b, self->src, length));
+		ASSERT_TRUE(storer_sweeps(&s));
+		ASSERT_EQ(0, conn_prepost(p->a, self->dst, length));
+		ASSERT_EQ(0, conn_recv_all(p->a, self->dst, length));
+		ASSERT_EQ(0, conn_recycle_all(p->b, self->src, length));
+		for (size_t i = 0; i < length; i++)
+			ASSERT_TRUE(is_mark(self->dst[i]));
+		ASSERT_EQ(0, self->dst[length]);
+	}
+	ASSERT_EQ(0, storer_stop(&s));
+	/* The rest of the memory, and of the stream, is as it was. */
+	EXPECT_EQ(-1, stream_check(self->src + length, length, 1, length));
+	ASSERT_EQ(0, conn_prepost(p->a, self->dst, length));
+	ASSERT_EQ(0, conn_send_wait(p->b, self->src + length, length));
+	ASSERT_EQ(0, conn_recv_all(p->a, self->dst, length));
+	EXPECT_EQ(-1, stream_check(self->dst, length, 1, length));
+	EXPECT_EQ(0, vm_pin());
+}
+
+TEST_F(memory, stored_to_while_received)
+{
+	struct pair *p = &self->pair;
+	size_t length = 4 * self->page;
+	struct storer s;
+
+	ASSERT_EQ(0, storer_start(&s, self->dst, length));
+	for (int round = 0; round < 30; round++) {
+		self->dst[length] = 0;
+		ASSERT_EQ(0, conn_prepost(p->a, self->dst, length));
+		ASSERT_TRUE(storer_sweeps(&s));
+		ASSERT_EQ(0, conn_send(p->b, self->src, length));
+		ASSERT_EQ(0, conn_recv_all(p->a, self->dst, length));
+		ASSERT_EQ(0, conn_recycle_all(p->b, self->src, length));
+		for (size_t i = 0; i < length; i++) {
+			char byte = READ_ONCE(self->dst[i]);
+
+			ASSERT_TRUE(is_mark(byte) || byte == self->src[i]);
+		}
+		ASSERT_EQ(0, self->dst[length]);
+		EXPECT_EQ(-1, stream_check(self->src, length, 1, 0));
+	}
+	ASSERT_EQ(0, storer_stop(&s));
+	ASSERT_EQ(0, conn_prepost(p->a, self->dst, length));
+	ASSERT_EQ(0, conn_send_wait(p->b, self->src, length));
+	ASSERT_EQ(0, conn_recv_all(p->a, self->dst, length));
+	EXPECT_EQ(-1, stream_check(self->dst, length, 1, 0));
+	EXPECT_EQ(0, vm_pin());
 }
 
 static void stay(int fd, void *arg)
