@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Three nodes that everything joins at once: adapter, ivshmem, and each with itself."""
 
+import json
+
 from .. import endpoints
 from ..cluster import LOOPBACK_NODES, Cluster
 from ..endpoints import LOSS_TIMEOUT
@@ -18,6 +20,8 @@ START_TIMEOUT = 30.0
 PROGRAM_TIMEOUT = 240.0
 # Longer than the asking of the others takes.
 FLOOD_SECONDS = 60
+# Exit status of `uldma` for a name that the peer does not have.
+TIMED_OUT = 4
 SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
 
 
@@ -85,6 +89,30 @@ def named_peers_only(pair: Cluster) -> None:
     finally:
         reload(pair.a)
     endpoints.wait_up((a, b, c))
+
+
+@case_of(THREE)
+def exports_are_for_the_node_they_name(pair: Cluster) -> None:
+    """A third node that knows the name of an export finds it only if it is for all (C-034)."""
+    a, b, c = endpoints.find(pair, Backend.ADAPTER)
+    endpoints.wait_up((a, b, c))
+    for options, importers in ((f"--to {b.number}", {b}), (f"--to {c.number}", {c}), ("", {b, c})):
+        job = a.spawn(f"export for-one --size 4K --access read-write {options}")
+        try:
+            job.wait_output("exporting", START_TIMEOUT)
+            added = 0
+            for end in (b, c, b, c):
+                command = f"atomic for-one --node {a.number} --add 1 --json --timeout 2"
+                result = end.node.run(end.command(command), START_TIMEOUT)
+                what = f"{end.name}, {options}: exit {result.rc}\n{result.stdout}{result.stderr}"
+                if end not in importers:
+                    expect(result.rc == TIMED_OUT, what)
+                    continue
+                expect(result.rc == 0 and json.loads(result.stdout)["before"] == added, what)
+                added += 1
+            expect(added == 2 * len(importers), f"{options}: {added} additions")
+        finally:
+            job.end()
 
 
 @case_of(THREE)

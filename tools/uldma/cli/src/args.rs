@@ -349,6 +349,9 @@ pub(crate) struct Export {
     /// Rights of the peer
     #[arg(long, value_enum, default_value = "read")]
     pub(crate) access: AccessArg,
+    /// Export it to this node alone [default: to all]
+    #[arg(long, value_name = "NODE")]
+    pub(crate) to: Option<u32>,
     /// Write the memory to this file at the end
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,

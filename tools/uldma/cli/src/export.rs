@@ -9,7 +9,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::Serialize;
-use uldma::{Access, Buffer, Registered};
+use uldma::{Access, Buffer, Peer, Registered};
 
 use crate::args::{Common, Export};
 use crate::failure::{Failure, Kind, Result};
@@ -47,7 +47,10 @@ pub(crate) fn run(common: &Common, args: &Export) -> Result<()> {
 
     let access: Access = args.access.into();
     let region = device.register(buffer, access)?;
-    let export = region.export(args.name, access)?;
+    let export = match args.to {
+        Some(node) => region.export_to(Peer::node(node), args.name, access)?,
+        None => region.export(args.name, access)?,
+    };
     let report = Report {
         schema_version: SCHEMA_VERSION,
         name: export.name().to_string(),

@@ -21,8 +21,9 @@ pub struct Export<'region> {
 }
 
 impl<'region> Export<'region> {
-    pub(crate) fn new(region: &'region Entry, name: Name, access: Access) -> Result<Self> {
-        export(region, 0, name, access)?;
+    /// `peer` is that field of the argument; zero for all peers.
+    fn new(region: &'region Entry, peer: u32, name: Name, access: Access) -> Result<Self> {
+        export(region, peer, name, access)?;
         Ok(Self { region, name })
     }
 
@@ -59,7 +60,17 @@ impl Region {
     /// [`Error::System`]: EEXIST when the name is taken, EACCES when the region allows less,
     /// ENOTCONN when there is no peer.
     pub fn export(&self, name: Name, access: Access) -> Result<Export<'_>> {
-        Export::new(self.entry(), name, access)
+        Export::new(self.entry(), 0, name, access)
+    }
+
+    /// Exports the region to one peer under a name, until the result is dropped. Other peers find no
+    /// export of that name.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Region::export`].
+    pub fn export_to(&self, peer: Peer, name: Name, access: Access) -> Result<Export<'_>> {
+        Export::new(self.entry(), peer.field(), name, access)
     }
 }
 
@@ -71,7 +82,7 @@ impl Borrowed {
     /// [`Error::System`]: EEXIST when the name is taken, EACCES when the region allows less,
     /// ENOTCONN when there is no peer.
     pub fn export(&self, name: Name, access: Access) -> Result<Export<'_>> {
-        Export::new(self.entry(), name, access)
+        Export::new(self.entry(), 0, name, access)
     }
 }
 
