@@ -94,6 +94,8 @@ fn access(machine: &mut Repeated, who: u32, step: usize) -> Result<usize, u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const SWITCHES: u64 = 20_000;
@@ -107,6 +109,20 @@ mod tests {
             let fails = rates.fails_per_100;
             assert!((110.0..=115.0).contains(&errors), "{processes}: {rates:?}");
             assert!((93.0..=97.0).contains(&fails), "{processes}: {rates:?}");
+        }
+    }
+
+    /// The report of measurements prints the rates of two processes beside those of the paper.
+    #[test]
+    fn the_report_has_these_rates() {
+        let file = "../../../../scripts/nodes/report/paper.py";
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let text = std::fs::read_to_string(path).unwrap();
+        for (name, rearming) in [("SIMULATED", false), ("REARMING", true)] {
+            let rates = run(2, 100_000, rearming);
+            let (errors, fails) = (rates.errors_per_100, rates.fails_per_100);
+            let line = format!("\n{name} = ({errors:.1}, {fails:.1})\n");
+            assert!(text.contains(&line), "{file} has not:{line}");
         }
     }
 
