@@ -65,7 +65,7 @@ pub fn pair(capacity: u64) -> (Loopback, Loopback) {
 
 impl Inbound for Loopback {
     fn load(&self, offset: usize) -> u64 {
-        self.inbound.words[offset / 8].load(Ordering::Acquire)
+        u64::from_le(self.inbound.words[offset / 8].load(Ordering::Acquire))
     }
 
     fn acquire(&self, offset: usize) -> u64 {
@@ -85,11 +85,11 @@ impl Inbound for Loopback {
 
 impl Outbound for Loopback {
     fn store(&self, offset: usize, value: u64) {
-        self.outbound.words[offset / 8].store(value, Ordering::Relaxed);
+        self.outbound.words[offset / 8].store(value.to_le(), Ordering::Relaxed);
     }
 
     fn publish(&self, offset: usize, value: u64) {
-        self.outbound.words[offset / 8].store(value, Ordering::Release);
+        self.outbound.words[offset / 8].store(value.to_le(), Ordering::Release);
     }
 
     fn write(&self, offset: usize, source: &[u8]) {
@@ -199,6 +199,20 @@ mod tests {
     }
 
     /// Messages of all lengths cross, whole and in order, with both sides asleep half the time.
+    #[test]
+    fn words_are_little_endian_in_memory() {
+        let (left, right) = pair(64);
+        let (one, other) = (layout::PROBE, layout::ROUND);
+        left.store(one, 0x0102_0304_0506_0708);
+        left.publish(other, 0x1112_1314_1516_1718);
+        let mut bytes = [0; 16];
+        right.read(one, &mut bytes);
+        assert_eq!(bytes[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(bytes[8..], [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]);
+        assert_eq!(right.load(one), 0x0102_0304_0506_0708);
+        assert_eq!(right.acquire(other), 0x1112_1314_1516_1718);
+    }
+
     #[test]
     fn messages_cross_between_threads() {
         let start = Instant::now();

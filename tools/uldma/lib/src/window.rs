@@ -242,7 +242,7 @@ fn check(size: usize, offset: usize, length: usize) -> Result<()> {
 impl Inbound for InboundSegment {
     #[inline]
     fn load(&self, offset: usize) -> u64 {
-        self.mapping.word(offset).load(Ordering::Acquire)
+        u64::from_le(self.mapping.word(offset).load(Ordering::Acquire))
     }
 
     #[inline]
@@ -254,7 +254,7 @@ impl Inbound for InboundSegment {
 
     #[inline]
     fn await_change(&self, offset: usize, old: u64, looks: u32) -> u64 {
-        let word = self.mapping.word(offset);
+        let (word, old) = (self.mapping.word(offset), old.to_le());
         let mut value = word.load(Ordering::Acquire);
         for _ in 1..looks {
             if value != old {
@@ -263,7 +263,7 @@ impl Inbound for InboundSegment {
             value = word.load(Ordering::Acquire);
         }
         mmio::acquire_barrier();
-        value
+        u64::from_le(value)
     }
 
     #[inline]
@@ -280,13 +280,15 @@ impl Inbound for InboundSegment {
 impl Outbound for OutboundSegment {
     #[inline]
     fn store(&self, offset: usize, value: u64) {
-        self.mapping.word(offset).store(value, Ordering::Relaxed);
+        let word = self.mapping.word(offset);
+        word.store(value.to_le(), Ordering::Relaxed);
     }
 
     #[inline]
     fn publish(&self, offset: usize, value: u64) {
         mmio::publish_barrier();
-        self.mapping.word(offset).store(value, Ordering::Release);
+        let word = self.mapping.word(offset);
+        word.store(value.to_le(), Ordering::Release);
     }
 
     #[inline]

@@ -194,7 +194,7 @@ impl Honest {
 
 impl Inbound for Honest {
     fn load(&self, offset: usize) -> u64 {
-        u64::from_ne_bytes(self.bytes.borrow()[offset..offset + 8].try_into().unwrap())
+        u64::from_le_bytes(self.bytes.borrow()[offset..offset + 8].try_into().unwrap())
     }
 
     fn acquire(&self, offset: usize) -> u64 {
@@ -210,7 +210,7 @@ impl Inbound for Honest {
 
 impl Outbound for Honest {
     fn store(&self, offset: usize, value: u64) {
-        self.bytes.borrow_mut()[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
+        self.bytes.borrow_mut()[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
     }
 
     fn publish(&self, offset: usize, value: u64) {
@@ -220,6 +220,38 @@ impl Outbound for Honest {
     fn write(&self, offset: usize, source: &[u8]) {
         self.bytes.borrow_mut()[offset..offset + source.len()].copy_from_slice(source);
     }
+}
+
+/// Nodes of both byte orders find the same bytes: words have their lowest byte first, and messages are
+/// in the order in which they were sent, also those that are stored as words.
+#[test]
+fn the_segment_has_the_documented_bytes() {
+    let (left, right) = (Honest::new(), Honest::new());
+    let mut rings = Duplex::new(CAPACITY).unwrap();
+    let mut found = |message: &[u8], offset: usize, length: usize| {
+        if let Some(pushed) = rings.push_fast(&left, &right, message) {
+            pushed.unwrap();
+        } else {
+            rings.push(&left, &right, message).unwrap();
+        }
+        right.bytes.borrow()[offset..offset + length].to_vec()
+    };
+    let (in_slot, fast) = (b"twelve bytes", b"12345678");
+    // Index 0, and 12 bytes.
+    assert_eq!(found(in_slot, layout::SLOT, 8), [13, 0, 0, 0, 0, 0, 0, 0]);
+    let bytes = right.bytes.borrow()[layout::SLOT_DATA..][..in_slot.len()].to_vec();
+    assert_eq!(bytes, in_slot);
+    // All of it has been consumed.
+    left.store(layout::CONSUMER, 24);
+    assert_eq!(found(fast, layout::SLOT_DATA, fast.len()), fast);
+    // None of it has, so the next one is in the ring, behind 24 and 16 bytes.
+    let record = *b"\x04\0\0\0\0\0\0\0ring";
+    let place = layout::DATA + 24 + 16;
+    assert_eq!(found(b"ring", place, record.len()), record);
+    assert_eq!(
+        right.bytes.borrow()[layout::PRODUCER..][..8],
+        [24 + 16 + 16, 0, 0, 0, 0, 0, 0, 0]
+    );
 }
 
 proptest! {

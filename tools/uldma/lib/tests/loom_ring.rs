@@ -103,7 +103,7 @@ impl Inbound for ModelSide {
                 .inbound
                 .word(offset + 8 * index)
                 .load(Ordering::Relaxed);
-            chunk.copy_from_slice(&word.to_ne_bytes());
+            chunk.copy_from_slice(&word.to_le_bytes());
         }
     }
 
@@ -125,7 +125,7 @@ impl Outbound for ModelSide {
 
     fn write(&self, offset: usize, source: &[u8]) {
         for (index, chunk) in source.chunks_exact(8).enumerate() {
-            let word = u64::from_ne_bytes(chunk.try_into().unwrap());
+            let word = u64::from_le_bytes(chunk.try_into().unwrap());
             self.outbound
                 .word(offset + 8 * index)
                 .store(word, Ordering::Relaxed);
@@ -165,7 +165,7 @@ impl Ends {
     }
 
     fn send(&mut self, message: u64, words: usize) {
-        let bytes: Vec<u8> = (0..words).flat_map(|_| message.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = (0..words).flat_map(|_| message.to_le_bytes()).collect();
         let mut sent = self.try_send(&bytes);
         while !sent {
             let seen = self.side.rings();
@@ -206,7 +206,7 @@ impl Ends {
         }
         assert_eq!(length, Some(8 * words));
         for chunk in target[..8 * words].chunks_exact(8) {
-            assert_eq!(u64::from_ne_bytes(chunk.try_into().unwrap()), message);
+            assert_eq!(u64::from_le_bytes(chunk.try_into().unwrap()), message);
         }
     }
 }

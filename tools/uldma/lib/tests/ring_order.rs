@@ -75,7 +75,7 @@ impl Inbound for TracedSide<'_> {
         for (number, chunk) in target.chunks_mut(8).enumerate() {
             let offset = offset + 8 * number;
             self.note(Load(offset));
-            let bytes = self.word(offset).to_ne_bytes();
+            let bytes = self.word(offset).to_le_bytes();
             chunk.copy_from_slice(&bytes[..chunk.len()]);
         }
     }
@@ -102,7 +102,7 @@ impl Outbound for TracedSide<'_> {
             word[..chunk.len()].copy_from_slice(chunk);
             let offset = offset + 8 * number;
             self.note(Store(offset));
-            let word = u64::from_ne_bytes(word);
+            let word = u64::from_le_bytes(word);
             self.outbound.0.borrow_mut().insert(offset, word);
         }
     }

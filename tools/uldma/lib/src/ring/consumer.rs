@@ -158,12 +158,12 @@ impl Consumer {
             let mut words = target.chunks_exact_mut(8);
             let mut offset = SLOT_DATA;
             for word in words.by_ref() {
-                word.copy_from_slice(&inbound.load(offset).to_ne_bytes());
+                word.copy_from_slice(&inbound.load(offset).to_le_bytes());
                 offset += 8;
             }
             let rest = words.into_remainder();
             if !rest.is_empty() {
-                let word = inbound.load(offset).to_ne_bytes();
+                let word = inbound.load(offset).to_le_bytes();
                 rest.iter_mut()
                     .zip(word)
                     .for_each(|(target, byte)| *target = byte);

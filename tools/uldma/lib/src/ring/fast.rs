@@ -37,7 +37,7 @@ impl Duplex {
         if inbound.load(CONSUMER) != index {
             return None;
         }
-        outbound.store(SLOT_DATA, u64::from_ne_bytes(message));
+        outbound.store(SLOT_DATA, u64::from_le_bytes(message));
         outbound.store(SLOT, layout::slot_base(index) + SIZE);
         let published = self.consumer.piggyback(outbound);
         outbound.publish(PRODUCER, index + RECORD);
@@ -73,7 +73,7 @@ impl Duplex {
         if word != index + RECORD || inbound.load(SLOT) != layout::slot_base(index) + SIZE {
             return None;
         }
-        *target = inbound.load(SLOT_DATA).to_ne_bytes();
+        *target = inbound.load(SLOT_DATA).to_le_bytes();
         self.consumer.advance(RECORD);
         Some(SIZE as usize)
     }

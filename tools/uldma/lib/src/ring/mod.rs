@@ -80,6 +80,8 @@ pub mod layout {
 ///
 /// It may be write-combining memory, where loads pass each other even if they would be ordered for
 /// cached memory: only [`Inbound::acquire`] keeps them in order.
+///
+/// Words are little-endian in memory, and loads convert them.
 pub trait Inbound {
     /// Loads the word at `offset` (a multiple of eight) once. Later stores come after it.
     fn load(&self, offset: usize) -> u64;
@@ -114,6 +116,8 @@ pub trait Inbound {
 /// It may be write-combining memory, which stores reach in any order, and late: only
 /// [`Outbound::publish`] keeps them in order, and a side that waits afterwards needs an
 /// [`Inbound::fence`].
+///
+/// Words are little-endian in memory, and stores convert them.
 pub trait Outbound {
     /// Stores the word at `offset` (a multiple of eight).
     fn store(&self, offset: usize, value: u64);

@@ -282,15 +282,15 @@ fn fill_slot(outbound: &impl Outbound, message: &[u8]) {
     }
 }
 
-/// Packs up to eight bytes into a word, followed by zeroes.
+/// Packs up to eight bytes into a word, which a store leaves in this order, followed by zeroes.
 #[inline]
 fn word_of(bytes: &[u8]) -> u64 {
     if let Ok(all) = bytes.try_into() {
-        return u64::from_ne_bytes(all);
+        return u64::from_le_bytes(all);
     }
     let mut word = [0; 8];
     for (target, byte) in word.iter_mut().zip(bytes) {
         *target = *byte;
     }
-    u64::from_ne_bytes(word)
+    u64::from_le_bytes(word)
 }
