@@ -37,8 +37,8 @@
 //! * `Lmm::spaces`, `SpaceIds::pool`, `WindowAllocator::shares`, `Ledger::accounts`,
 //!   `Shared::retained` and the lock of the exports are innermost, and so is `Shared::open_files`, except
 //!   that `Events::state` is taken under it.
-//! * Notifications of the memory manager take `Subscription::invalidations` and `DeferredWork::space`
-//!   only, one after the other; context switches take no lock.
+//! * Notifications of the memory manager take `Subscription::invalidations`, `DeferredWork::space` and
+//!   `SpaceEnd::open_file` only, one after the other; context switches take no lock.
 
 use kernel::{
     device::{

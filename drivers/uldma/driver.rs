@@ -30,7 +30,7 @@ use crate::{
         net::net_device,
         shrinker,
         wakeup,
-        workqueue::ModuleQueue, //
+        workqueue::ModuleQueues, //
     },
     mem::lmm,
     net::Interface,
@@ -55,17 +55,17 @@ pub(crate) struct Drivers {
     loopback: loopback::Devices,
     /// Dropped after all devices.
     _lmm: lmm::ModuleState,
-    /// Created first and dropped last, so that no work outlives it.
-    _queue: ModuleQueue,
+    /// Created first and dropped last, so that no work outlives them.
+    _queues: ModuleQueues,
 }
 
 impl InPlaceModule for Drivers {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            _queue: {
-                let queue = ModuleQueue::new(Self::NAME)?;
+            _queues: {
+                let queues = ModuleQueues::new()?;
                 wakeup::set(params::wakeup())?;
-                queue
+                queues
             },
             _lmm: lmm::ModuleState::new()?,
             adapter <- Registration::new(Self::NAME, module),

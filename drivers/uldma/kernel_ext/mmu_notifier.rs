@@ -4,15 +4,31 @@
 //!
 //! C header: `include/linux/mmu_notifier.h`.
 
-use core::ops::Range;
+use core::{
+    mem::ManuallyDrop,
+    ops::Range, //
+};
 
 use kernel::{
     bindings,
     error::to_result,
+    impl_has_work,
     mm::MmWithUser,
+    new_spinlock,
     prelude::*,
-    types::Opaque, //
+    sync::{
+        Arc,
+        SpinLock, //
+    },
+    types::Opaque,
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
 };
+
+use super::workqueue;
 
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +53,7 @@ impl Change {
 }
 
 /// A receiver of notifications.
-pub(crate) trait Watcher: Send + Sync {
+pub(crate) trait Watcher: Send + Sync + 'static {
     /// Addresses in `range`, in bytes, are about to change. It may exceed the watched range.
     ///
     /// May be called in any process, under locks of the memory manager, where sleeping is not
@@ -72,47 +88,118 @@ pub(crate) fn prepare(mm: &MmWithUser) -> Result {
     })
 }
 
-/// A notifier of a range of addresses, until it is dropped.
+/// A notifier that has ended.
+trait Ended: Send + Sync {
+    /// The place for the one that its remover removes next.
+    fn next(&self) -> &SpinLock<Option<Arc<dyn Ended>>>;
+}
+
+/// Removes notifiers of one address space after their end.
+///
+/// A removal waits until no change of the address space is going on, which its process can delay
+/// for as long as it likes. So a work item does that, one notifier after the other.
+#[pin_data]
+pub(crate) struct Remover {
+    #[pin]
+    ended: SpinLock<Option<Arc<dyn Ended>>>,
+    #[pin]
+    work: Work<Remover>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Remover { self.work }
+}
+
+impl Remover {
+    /// Creates a remover that has nothing to remove.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let remover = pin_init!(Self {
+            ended <- new_spinlock!(None, "uldma::Remover::ended"),
+            work <- new_work!("uldma::Remover::work"),
+        });
+        Arc::pin_init(remover, GFP_KERNEL)
+    }
+
+    fn add(self: &Arc<Self>, notifier: Arc<dyn Ended>) {
+        let Some(queue) = workqueue::waiting() else {
+            // The module ends.
+            return;
+        };
+        let mut ended = self.ended.lock();
+        *notifier.next().lock() = ended.take();
+        *ended = Some(notifier);
+        drop(ended);
+        // If it is queued already, it has not begun yet.
+        let _ = queue.enqueue(self.clone());
+    }
+
+    fn take(&self) -> Option<Arc<dyn Ended>> {
+        let mut ended = self.ended.lock();
+        let first = ended.take()?;
+        *ended = first.next().lock().take();
+        Some(first)
+    }
+}
+
+impl WorkItem for Remover {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        while let Some(notifier) = this.take() {
+            drop(notifier);
+        }
+    }
+}
+
+/// A notifier of a range of addresses.
 ///
 /// # Invariants
 ///
 /// `notifier` is inserted.
 #[pin_data(PinnedDrop)]
-pub(crate) struct IntervalNotifier<W: Watcher> {
+struct Inserted<W: Watcher> {
     #[pin]
     notifier: Opaque<bindings::mmu_interval_notifier>,
     #[pin]
     watcher: W,
+    remover: Arc<Remover>,
+    #[pin]
+    next: SpinLock<Option<Arc<dyn Ended>>>,
 }
 
 // SAFETY: A notifier belongs to no thread, and watchers are `Send`.
-unsafe impl<W: Watcher> Send for IntervalNotifier<W> {}
+unsafe impl<W: Watcher> Send for Inserted<W> {}
 // SAFETY: The functions called through a shared reference lock what they need, and watchers are
 // `Sync`.
-unsafe impl<W: Watcher> Sync for IntervalNotifier<W> {}
+unsafe impl<W: Watcher> Sync for Inserted<W> {}
 
-impl<W: Watcher> IntervalNotifier<W> {
+impl<W: Watcher> Ended for Inserted<W> {
+    fn next(&self) -> &SpinLock<Option<Arc<dyn Ended>>> {
+        &self.next
+    }
+}
+
+impl<W: Watcher> Inserted<W> {
     const OPS: bindings::mmu_interval_notifier_ops = bindings::mmu_interval_notifier_ops {
         invalidate: Some(Self::invalidate),
         ..pin_init::zeroed()
     };
 
-    /// Watches `length` bytes from `start` on of `mm`, which has to be [prepared](prepare).
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, `EOVERFLOW`.
-    pub(crate) fn new<'a>(
+    fn new<'a>(
         mm: &'a MmWithUser,
         start: usize,
         length: usize,
         watcher: impl PinInit<W> + 'a,
-    ) -> impl PinInit<Self, Error> + 'a
-    where
-        W: 'a,
-    {
+        remover: &'a Arc<Remover>,
+    ) -> impl PinInit<Self, Error> + 'a {
         try_pin_init!(Self {
             watcher <- watcher,
+            remover: remover.clone(),
+            next <- new_spinlock!(None, "uldma::IntervalNotifier::next"),
             // Last, since the watcher may be called from here on.
             notifier <- Opaque::try_ffi_init(move |slot: *mut bindings::mmu_interval_notifier| {
                 // SAFETY: `slot` is memory for a notifier that is pinned from now on, next to a
@@ -129,19 +216,6 @@ impl<W: Watcher> IntervalNotifier<W> {
                 // INVARIANT: The notifier was inserted.
             }),
         })
-    }
-
-    /// The watcher.
-    pub(crate) fn watcher(&self) -> &W {
-        &self.watcher
-    }
-
-    /// Waits until all changes of the range that have begun are complete.
-    ///
-    /// The watcher is notified of later changes. Must not be called under `mmap_lock`.
-    pub(crate) fn wait_for_changes(&self) {
-        // SAFETY: The notifier is inserted by the type invariant.
-        unsafe { bindings::mmu_interval_read_begin(self.notifier.get()) };
     }
 
     /// # Safety
@@ -171,9 +245,68 @@ impl<W: Watcher> IntervalNotifier<W> {
 }
 
 #[pinned_drop]
-impl<W: Watcher> PinnedDrop for IntervalNotifier<W> {
+impl<W: Watcher> PinnedDrop for Inserted<W> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: The notifier is inserted by the type invariant.
         unsafe { bindings::mmu_interval_notifier_remove(self.notifier.get()) };
+    }
+}
+
+/// A reference to a notifier of a range of addresses. When the last one is dropped, which waits for
+/// nothing, a [`Remover`] removes the notifier; the watcher may be called until then.
+pub(crate) struct IntervalNotifier<W: Watcher>(ManuallyDrop<Arc<Inserted<W>>>);
+
+impl<W: Watcher> IntervalNotifier<W> {
+    /// Watches `length` bytes from `start` on of `mm`, which has to be [prepared](prepare), until
+    /// `remover` removes the notifier.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EOVERFLOW`.
+    pub(crate) fn new(
+        mm: &MmWithUser,
+        start: usize,
+        length: usize,
+        watcher: impl PinInit<W>,
+        remover: &Arc<Remover>,
+    ) -> Result<Self> {
+        let inserted = Inserted::new(mm, start, length, watcher, remover);
+        let inserted = Arc::pin_init(inserted, GFP_KERNEL_ACCOUNT)?;
+        Ok(Self(ManuallyDrop::new(inserted)))
+    }
+
+    /// The watcher.
+    pub(crate) fn watcher(&self) -> &W {
+        &self.0.watcher
+    }
+
+    /// Returns true if `other` refers to the same notifier.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Waits until all changes of the range that have begun are complete.
+    ///
+    /// The watcher is notified of later changes. Must not be called under `mmap_lock`.
+    pub(crate) fn wait_for_changes(&self) {
+        // SAFETY: The notifier is inserted by the type invariant.
+        unsafe { bindings::mmu_interval_read_begin(self.0.notifier.get()) };
+    }
+}
+
+impl<W: Watcher> Clone for IntervalNotifier<W> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<W: Watcher> Drop for IntervalNotifier<W> {
+    fn drop(&mut self) {
+        // SAFETY: It is not used after this.
+        let inserted = unsafe { ManuallyDrop::take(&mut self.0) };
+        if let Some(last) = Arc::into_unique_or_drop(inserted) {
+            let last: Arc<Inserted<W>> = last.into();
+            last.remover.clone().add(last);
+        }
     }
 }

@@ -2,12 +2,9 @@
 
 //! Work queues that `kernel::workqueue` lacks, and waiting for a work item.
 
-use core::{
-    ops::Deref,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+use core::ptr::{
+    self,
+    NonNull, //
 };
 
 use kernel::{
@@ -38,12 +35,15 @@ unsafe extern "C" {
     ) -> *mut bindings::workqueue_struct;
 }
 
+/// Maximum number of work items of a queue that run at a time: `WQ_MAX_ACTIVE`.
+const MOST: c_int = bindings::wq_consts_WQ_MAX_ACTIVE as c_int;
+
 /// A queue for unbound work that may take long; dropping it waits for its work.
 ///
 /// # Invariants
 ///
 /// The queue was made by `uldma_workqueue_new()`, and is destroyed by `drop` only.
-pub(crate) struct OwnQueue(NonNull<bindings::workqueue_struct>);
+struct OwnQueue(NonNull<bindings::workqueue_struct>);
 
 // SAFETY: A work queue may be used from any thread.
 unsafe impl Send for OwnQueue {}
@@ -51,25 +51,16 @@ unsafe impl Send for OwnQueue {}
 unsafe impl Sync for OwnQueue {}
 
 impl OwnQueue {
-    /// Creates a queue by which at most `most` work items run at a time.
+    /// Creates a queue by which at most `most` work items run at a time; 0 for the kernel's default.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(name: &'static CStr, most: u16) -> Result<Self> {
+    fn new(name: &'static CStr, most: c_int) -> Result<Self> {
         // SAFETY: The name is a string.
-        let queue = unsafe { uldma_workqueue_new(name.as_char_ptr(), most.into()) };
+        let queue = unsafe { uldma_workqueue_new(name.as_char_ptr(), most) };
         // INVARIANT: It was made just now.
         Ok(Self(NonNull::new(queue).ok_or(ENOMEM)?))
-    }
-}
-
-impl Deref for OwnQueue {
-    type Target = Queue;
-
-    fn deref(&self) -> &Queue {
-        // SAFETY: By the type invariant the queue lives as long as `self`.
-        unsafe { Queue::from_raw(self.0.as_ptr()) }
     }
 }
 
@@ -83,44 +74,69 @@ impl Drop for OwnQueue {
 /// The queue of the module, while there is one.
 static MODULE: Atomic<*mut bindings::workqueue_struct> = Atomic::new(ptr::null_mut());
 
-/// The queue of the module, of which there is one at a time.
+/// Its queue for work that waits for an address space.
+static WAITING: Atomic<*mut bindings::workqueue_struct> = Atomic::new(ptr::null_mut());
+
+/// The queues of the module, which exist once at a time.
 ///
-/// It has to be dropped after everything that queues work, and before the module is unloaded.
-/// Dropping it waits for all queued work, so that none runs in an unloaded module.
-pub(crate) struct ModuleQueue {
-    _queue: OwnQueue,
+/// They have to be dropped after everything that queues work, and before the module is unloaded.
+/// Dropping them waits for all queued work, so that none runs in an unloaded module.
+pub(crate) struct ModuleQueues {
+    _module: OwnQueue,
+    /// Dropped after the other, whose work queues work here.
+    _waiting: OwnQueue,
 }
 
-impl ModuleQueue {
-    /// Makes the queue.
+impl ModuleQueues {
+    /// Makes the queues.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EBUSY` when there is one.
-    pub(crate) fn new(name: &'static CStr) -> Result<Self> {
+    /// `ENOMEM`, `EBUSY` when there are some.
+    pub(crate) fn new() -> Result<Self> {
         if !MODULE.load(Acquire).is_null() {
             return Err(EBUSY);
         }
-        let queue = OwnQueue::new(name, 0)?;
-        MODULE.store(queue.0.as_ptr(), Release);
-        Ok(Self { _queue: queue })
+        let (module, waiting) = (
+            OwnQueue::new(c"uldma", 0)?,
+            OwnQueue::new(c"uldma-mm", MOST)?,
+        );
+        MODULE.store(module.0.as_ptr(), Release);
+        WAITING.store(waiting.0.as_ptr(), Release);
+        Ok(Self {
+            _module: module,
+            _waiting: waiting,
+        })
     }
 }
 
-impl Drop for ModuleQueue {
+impl Drop for ModuleQueues {
     fn drop(&mut self) {
-        // It is dropped when no device is bound and no file is open, so only queued work has a
-        // reference to it, and dropping the field waits for that.
+        // They are dropped when no device is bound and no file is open, so only queued work has a
+        // reference to them, and dropping the fields waits for that.
         MODULE.store(ptr::null_mut(), Release);
+        WAITING.store(ptr::null_mut(), Release);
     }
+}
+
+fn queue(place: &Atomic<*mut bindings::workqueue_struct>) -> Option<&'static Queue> {
+    let queue = place.load(Acquire);
+    // SAFETY: The caller belongs to a bound device or an open file, or is work of a queue: all of
+    // these end before the `ModuleQueues` are dropped, which is what `'static` stands for.
+    (!queue.is_null()).then(|| unsafe { Queue::from_raw(queue) })
 }
 
 /// Returns the queue of the module, if there is one.
 pub(crate) fn module() -> Option<&'static Queue> {
-    let queue = MODULE.load(Acquire);
-    // SAFETY: The caller belongs to a bound device or an open file, or is work of the queue: all of
-    // these end before a `ModuleQueue` is dropped, which is what `'static` stands for.
-    (!queue.is_null()).then(|| unsafe { Queue::from_raw(queue) })
+    queue(&MODULE)
+}
+
+/// Returns the queue of the module for work that waits for an address space, if there is one.
+///
+/// A user can make such work wait for minutes, so there is little of it for each address space, and
+/// only the end of the module waits for it.
+pub(crate) fn waiting() -> Option<&'static Queue> {
+    queue(&WAITING)
 }
 
 /// Waits until `work` is neither queued nor running.

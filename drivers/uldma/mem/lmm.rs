@@ -25,12 +25,9 @@ use kernel::{
 };
 
 use crate::{
-    kernel_ext::{
-        global::{
-            Global,
-            Keeper, //
-        },
-        workqueue::OwnQueue, //
+    kernel_ext::global::{
+        Global,
+        Keeper, //
     },
     user_abi::ledger::Payer, //
 };
@@ -70,10 +67,6 @@ use space_id::{
     SpaceIds, //
 };
 
-/// Maximum number of workers at a time. Each serves one space and may wait for its process, within
-/// a limit.
-const WORKERS: u16 = 16;
-
 /// The spaces of all devices.
 static ADDRESS_SPACES: Global<AddressSpaces<Space>> = Global::new();
 
@@ -101,8 +94,6 @@ pub(crate) struct Lmm {
     options: Options,
     /// Number of pages in all pin caches.
     cached: Arc<Atomic<usize>>,
-    /// The queue of the spaces' work items.
-    queue: Arc<OwnQueue>,
     ids: Arc<SpaceIds>,
     /// The spaces of all devices.
     all: Arc<AddressSpaces<Space>>,
@@ -127,7 +118,6 @@ impl Lmm {
             Ok(try_pin_init!(Self {
                 options,
                 cached: Arc::new(Atomic::new(0), GFP_KERNEL)?,
-                queue: Arc::new(OwnQueue::new(c"uldma-lmm", WORKERS)?, GFP_KERNEL)?,
                 ids: SpaceIds::new()?,
                 all: ADDRESS_SPACES.get().ok_or(ENODEV)?,
                 spaces <- new_mutex!(RBTree::new(), "uldma::Lmm::spaces"),
@@ -158,12 +148,11 @@ impl Lmm {
             return Ok(users.space.clone());
         }
         let id = SpaceId::take(&self.ids)?;
-        let (cached, queue, payer) = (self.cached.clone(), self.queue.clone(), payer()?);
+        let (cached, payer) = (self.cached.clone(), payer()?);
         let room = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let space = self.all.join(key(mm), |sharing| {
             let all = (self.all.clone(), sharing);
-            let work = (cached, queue);
-            let space = Space::new(id, mm, device, payer, self.options, work, all);
+            let space = Space::new(id, mm, device, payer, self.options, cached, all);
             Arc::pin_init(space, GFP_KERNEL)
         })?;
         let users = Users {
@@ -175,7 +164,8 @@ impl Lmm {
         Ok(space)
     }
 
-    /// Ends a use of a space. The last one ends the space.
+    /// Ends a use of a space. The last one ends the space, and does not wait for its address space:
+    /// the caller may be of another one.
     pub(crate) fn leave(&self, space: &Arc<Space>) {
         let mut spaces = self.spaces.lock();
         let Some(users) = spaces.get_mut(&space.key()) else {

@@ -7,6 +7,7 @@ use core::ops::Range;
 use kernel::{
     impl_has_work,
     new_mutex,
+    new_spinlock,
     page::PAGE_SIZE,
     prelude::*,
     sync::{
@@ -18,7 +19,8 @@ use kernel::{
         },
         Arc,
         ArcBorrow,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
     workqueue::{
         new_work,
@@ -104,7 +106,7 @@ pub(crate) struct OpenFile {
     pub(crate) attachment: Attachment,
     /// Notifier of the end of the address space, from the first object until the file is closed.
     #[pin]
-    end: Mutex<Option<Pin<KBox<IntervalNotifier<SpaceEnd>>>>>,
+    end: Mutex<Option<IntervalNotifier<SpaceEnd>>>,
     /// True if that notifier is registered.
     is_watched: Atomic<bool>,
     #[pin]
@@ -122,16 +124,21 @@ pub(crate) struct Watched(());
 
 /// Releases the objects of an open file when its address space ends, even if other processes have
 /// the file open.
+#[pin_data]
 struct SpaceEnd {
-    open_file: Arc<OpenFile>,
+    /// None once the file is closed.
+    #[pin]
+    open_file: SpinLock<Option<Arc<OpenFile>>>,
 }
 
 impl Watcher for SpaceEnd {
     fn changes(&self, _range: Range<usize>, _change: Change) {}
 
     fn ends(&self) {
-        // If it is queued already, it has not begun yet.
-        let _ = system_default().enqueue(self.open_file.clone());
+        if let Some(open_file) = &*self.open_file.lock() {
+            // If it is queued already, it has not begun yet.
+            let _ = system_default().enqueue(open_file.clone());
+        }
     }
 }
 
@@ -185,15 +192,17 @@ impl OpenFile {
             return Ok(Watched(()));
         }
         self.space.prepare_watching(mm)?;
-        let open_file = self.into();
-        // The end concerns all addresses, so watching the first page, where nothing else happens,
-        // suffices.
-        let end = IntervalNotifier::new(mm, 0, PAGE_SIZE, SpaceEnd { open_file });
-        let mut unused = Some(KBox::pin_init(end, GFP_KERNEL_ACCOUNT)?);
         let mut end = self.end.lock();
         // Another thread may have been faster.
         if end.is_none() {
-            *end = unused.take();
+            let this: Arc<Self> = self.into();
+            let space_end = pin_init!(SpaceEnd {
+                open_file <- new_spinlock!(Some(this), "uldma::SpaceEnd::open_file"),
+            });
+            // The end concerns all addresses, so watching the first page, where nothing else
+            // happens, suffices.
+            let remover = self.space.remover();
+            *end = Some(IntervalNotifier::new(mm, 0, PAGE_SIZE, space_end, remover)?);
         }
         drop(end);
         self.is_watched.store(true, Release);
@@ -453,8 +462,10 @@ impl OpenFile {
 
     /// Ends the open file after its file was closed.
     pub(crate) fn close(&self) {
-        let end = self.end.lock().take();
-        drop(end);
+        if let Some(end) = self.end.lock().take() {
+            let this = end.watcher().open_file.lock().take();
+            drop(this);
+        }
         // It is not queued any more.
         flush(&self.work);
         self.release_all();

@@ -7,8 +7,7 @@ use kernel::{
         Bound,
         Device, //
     },
-    prelude::*,
-    sync::Arc, //
+    prelude::*, //
 };
 
 use crate::{
@@ -35,7 +34,7 @@ use super::{
 pub(super) struct PinnedArea {
     pub(super) memory: Reachable,
     pub(super) access: Access,
-    pub(super) subscription: Arc<Subscription>,
+    pub(super) subscription: Subscription,
 }
 
 impl PinnedArea {

@@ -3,8 +3,9 @@
 //! Deferred work of a space: revalidation and shrinking. The memory manager requests both in
 //! contexts that hold locks and must not sleep.
 //!
-//! Each space has a work item, in a queue of the device that runs a few at a time. A revalidation
-//! waits for the process whose memory it checks, within a limit.
+//! Each space has a work item. A revalidation waits for the process whose memory it checks: for its
+//! file locks within a limit, and for its `mmap_lock` and its changes as long as these take. So all
+//! work items can wait at a time, and nothing waits for one of them.
 
 use kernel::{
     new_condvar,
@@ -28,7 +29,7 @@ use kernel::{
     }, //
 };
 
-use crate::kernel_ext::workqueue::OwnQueue;
+use crate::kernel_ext::workqueue;
 
 use super::subscription::Revalidator;
 
@@ -39,8 +40,6 @@ pub(super) struct DeferredWork<W> {
     changed: Atomic<bool>,
     /// Number of pages that the cache has to release.
     to_shrink: Atomic<usize>,
-    /// The queue of the work item.
-    queue: Arc<OwnQueue>,
     /// True if the space has no user any more, so that a revalidation stops waiting.
     #[pin]
     left: Mutex<bool>,
@@ -55,10 +54,9 @@ impl<W> DeferredWork<W>
 where
     W: WorkItem<Pointer = Arc<W>> + HasWork<W> + Send + Sync + 'static,
 {
-    /// Creates deferred work that is not started, for `queue`.
-    pub(super) fn new(queue: Arc<OwnQueue>) -> impl PinInit<Self> {
+    /// Creates deferred work that is not started.
+    pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            queue,
             left <- new_mutex!(false, "uldma::DeferredWork::left"),
             leaving <- new_condvar!("uldma::DeferredWork::leaving"),
             changed: Atomic::new(false),
@@ -81,9 +79,9 @@ where
     }
 
     fn queue(&self) {
-        if let Some(space) = &*self.space.lock() {
+        if let (Some(queue), Some(space)) = (workqueue::waiting(), &*self.space.lock()) {
             // If it is queued already, it has not begun yet.
-            let _ = self.queue.enqueue(space.clone());
+            let _ = queue.enqueue(space.clone());
         }
     }
 

@@ -58,7 +58,10 @@ use super::{
         Space,
         SpaceState, //
     },
-    subscription::Revalidator, //
+    subscription::{
+        Revalidator,
+        Subscription, //
+    }, //
 };
 
 impl Space {
@@ -118,8 +121,11 @@ impl Space {
             state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;
             drop(state);
             // Dropped after the guard.
-            let revalidator = || -> Arc<dyn Revalidator> { self.deferred_work.clone() };
-            let mut pins = plan.pin(wanted, self.payer(), revalidator);
+            let watch = |range| {
+                let revalidator = self.deferred_work.clone();
+                Subscription::watch(wanted.mm, range, revalidator, self.remover())
+            };
+            let mut pins = plan.pin(wanted, self.payer(), watch);
             let mut state = self.state.lock();
             state.reserved.retain(|other| *other != range);
             if state.waiting > 0 {

@@ -35,10 +35,7 @@ use super::{
         Space,
         SpaceState, //
     },
-    subscription::{
-        Revalidator, //
-        Subscription,
-    }, //
+    subscription::Subscription, //
 };
 
 /// The request of a pin.
@@ -53,14 +50,14 @@ pub(super) struct Wanted<'a> {
 /// New pins of a range that no valid area covers.
 pub(super) struct Fresh {
     pub(super) range: PageRange,
-    pub(super) subscription: Arc<Subscription>,
+    pub(super) subscription: Subscription,
     pub(super) pages: PinnedPages,
 }
 
 /// An invalidated area, and the number of changes of its subscription before the range was pinned
 /// again.
 struct InvalidatedRange {
-    subscription: Arc<Subscription>,
+    subscription: Subscription,
     range: PageRange,
     changes: u64,
 }
@@ -116,7 +113,7 @@ impl Plan {
         Some(first.hull(Some(*last)))
     }
 
-    /// Pins the pages. `revalidator` returns what handles invalidations of their addresses.
+    /// Pins the pages, after `watch` has subscribed to the changes of their addresses.
     ///
     /// # Errors
     ///
@@ -126,12 +123,12 @@ impl Plan {
         &self,
         wanted: &Wanted<'_>,
         payer: &Arc<Payer>,
-        revalidator: impl Fn() -> Arc<dyn Revalidator>,
+        watch: impl Fn(PageRange) -> Result<Subscription>,
     ) -> Result<Pins> {
         let charge = Charge::new(wanted.mm, payer, self.missing, self.shared)?;
         let mut fresh = List::Empty;
         for range in self.to_pin.iter().copied() {
-            let subscription = Subscription::watch(wanted.mm, range, revalidator())?;
+            let subscription = watch(range)?;
             let (start, write) = (range.address(), wanted.access.write);
             let pages = PinnedPages::pin(wanted.mm, start, range.len(), write)?;
             fresh.push(Fresh {
@@ -193,7 +190,7 @@ impl Pins {
 
 impl Fresh {
     /// Takes the pins of `gap` out. Pins before it, which areas have already, are dropped.
-    pub(super) fn take(&mut self, gap: PageRange) -> Result<(Arc<Subscription>, PinnedPages)> {
+    pub(super) fn take(&mut self, gap: PageRange) -> Result<(Subscription, PinnedPages)> {
         let head = gap.start.checked_sub(self.range.start).ok_or(EINVAL)?;
         let mut pages = self.pages.split_off(head);
         let rest = pages.split_off(gap.len());

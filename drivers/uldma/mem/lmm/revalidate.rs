@@ -34,7 +34,7 @@ use super::{
 /// Invalidated addresses and their subscription.
 struct Suspect {
     range: PageRange,
-    subscription: Arc<Subscription>,
+    subscription: Subscription,
 }
 
 /// The remaining time for which one run of the worker waits for file locks, for all suspects
@@ -153,9 +153,8 @@ impl SpaceState {
     ) {
         let mut left = suspect.range;
         while left.start < left.end {
-            let is_of_it = |area: &Area<PinnedArea>| {
-                Arc::ptr_eq(&area.payload.subscription, &suspect.subscription)
-            };
+            let is_of_it =
+                |area: &Area<PinnedArea>| area.payload.subscription.is_same(&suspect.subscription);
             let mut live = self.map.live(left);
             let Some((_, area)) = live.find(|(_, area)| is_of_it(area)) else {
                 return;

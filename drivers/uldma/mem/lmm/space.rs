@@ -40,9 +40,11 @@ use kernel::{
 use crate::{
     kernel_ext::{
         accounting,
-        mmu_notifier,
-        shared_pins::SharedPins,
-        workqueue::OwnQueue, //
+        mmu_notifier::{
+            self,
+            Remover, //
+        },
+        shared_pins::SharedPins, //
     },
     mem::tpt::Entered,
     user_abi::ledger::Payer, //
@@ -113,6 +115,8 @@ pub(crate) struct Space {
     pub(super) mm: ARef<Mm>,
     /// True if notifiers take no `mmap_lock` any more.
     is_watchable: Atomic<bool>,
+    /// Removes notifiers of the address space that have ended.
+    remover: Arc<Remover>,
     /// Number of pinned pages, each counted once. Outside of `state`, so that a reader does not
     /// wait for the device.
     pub(super) pages: Atomic<usize>,
@@ -224,7 +228,7 @@ impl Space {
         device: Arc<dyn DeviceOps>,
         payer: Arc<Payer>,
         options: Options,
-        (cached, queue): (Arc<Atomic<usize>>, Arc<OwnQueue>),
+        cached: Arc<Atomic<usize>>,
         (all, sharing): (Arc<AddressSpaces<Self>>, Arc<Sharing>),
     ) -> impl PinInit<Self, Error> {
         let mm: ARef<Mm> = (&**mm).into();
@@ -245,9 +249,10 @@ impl Space {
             payer,
             mm,
             is_watchable: Atomic::new(false),
+            remover: Remover::new()?,
             pages: Atomic::new(0),
             device,
-            deferred_work: Arc::pin_init(DeferredWork::new(queue), GFP_KERNEL)?,
+            deferred_work: Arc::pin_init(DeferredWork::new(), GFP_KERNEL)?,
             revalidate_ms: options.revalidate_ms,
             all,
             sharing,
@@ -291,6 +296,11 @@ impl Space {
             self.is_watchable.store(true, Release);
         }
         Ok(())
+    }
+
+    /// Returns what removes notifiers of the address space that have ended.
+    pub(crate) fn remover(&self) -> &Arc<Remover> {
+        &self.remover
     }
 
     /// Adds a member.

@@ -27,6 +27,7 @@ use kernel::{
 use crate::kernel_ext::mmu_notifier::{
     Change,
     IntervalNotifier,
+    Remover,
     Watcher, //
 };
 
@@ -75,11 +76,8 @@ impl Watcher for Addresses {
 }
 
 /// Addresses that were pinned together.
-#[pin_data]
-pub(super) struct Subscription {
-    #[pin]
-    addresses: IntervalNotifier<Addresses>,
-}
+#[derive(Clone)]
+pub(super) struct Subscription(IntervalNotifier<Addresses>);
 
 impl Subscription {
     /// Subscribes to changes of `range` of `mm`. Pages that are pinned from now on are those that
@@ -92,27 +90,31 @@ impl Subscription {
         mm: &MmWithUser,
         range: PageRange,
         revalidator: Arc<dyn Revalidator>,
-    ) -> Result<Arc<Self>> {
+        remover: &Arc<Remover>,
+    ) -> Result<Self> {
         let addresses = pin_init!(Addresses {
             range,
             invalidations <- new_spinlock!(Invalidations::default(), "uldma::Subscription::invalidations"),
             revalidator,
         });
         let length = range.len() << PAGE_SHIFT;
-        let notifier = IntervalNotifier::new(mm, range.address(), length, addresses);
-        let subscription = try_pin_init!(Self { addresses <- notifier });
-        let subscription = Arc::pin_init(subscription, GFP_KERNEL_ACCOUNT)?;
-        subscription.wait_for_changes();
-        Ok(subscription)
+        let notifier = IntervalNotifier::new(mm, range.address(), length, addresses, remover)?;
+        notifier.wait_for_changes();
+        Ok(Self(notifier))
+    }
+
+    /// Returns true if `other` is a subscription to the same addresses, which were pinned at once.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.0.is_same(&other.0)
     }
 
     fn invalidations(&self) -> &SpinLock<Invalidations> {
-        &self.addresses.watcher().invalidations
+        &self.0.watcher().invalidations
     }
 
     /// Waits until all changes that have begun are complete.
     pub(super) fn wait_for_changes(&self) {
-        self.addresses.wait_for_changes();
+        self.0.wait_for_changes();
     }
 
     /// Returns true if addresses of `range` were invalidated since they were pinned.

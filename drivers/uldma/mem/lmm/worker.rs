@@ -7,8 +7,6 @@ use kernel::{
     workqueue::WorkItem, //
 };
 
-use crate::kernel_ext::workqueue::flush;
-
 use super::space::Space;
 
 impl Space {
@@ -17,11 +15,10 @@ impl Space {
         self.deferred_work.start(self.clone());
     }
 
-    /// Forbids the work item to be queued, and waits until it is idle.
+    /// Forbids the work item to be queued. One that runs may wait for the address space, and has a
+    /// reference of its own.
     pub(super) fn stop_work(&self) {
-        let space = self.deferred_work.stop();
-        flush(&self.work);
-        drop(space);
+        drop(self.deferred_work.stop());
     }
 }
 

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A process whose fork() takes long: it copies the page tables of a sparse
+ * mapping, for which a control group lets it wait after every 128. All the time
+ * its address space is locked for writing, and a change of it is going on. No
+ * other process waits for that.
+ *
+ * Nothing is timed: each test ends with the question whether the fork still
+ * goes on.
+ */
+#include <linux/falloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mount.h>
+
+#include "uldma_harness.h"
+#include "uldma_bind.h"
+#include "uldma_kinds.h"
+
+#define GROUP "/tmp/uldma-slow-fork"
+/* The pause after 128 tables is two seconds. */
+#define TABLES 2048UL
+#define STRIDE (2UL << 20)
+/* One more than the workers that a device had once. */
+#define MANY 17
+
+/* Looking for the state of a thread, in steps that leave it the processor. */
+#define ROUNDS 6000
+#define ROUND_US 10000
+
+/**
+ * struct state - what a slow process tells
+ * @forker: its thread that forks
+ * @other: its other thread
+ * @ready: it can be told to fork
+ * @forked: it has forked
+ * @done: the other thread has done what it was told
+ */
+struct state {
+	pid_t forker;
+	pid_t other;
+	int ready;
+	int forked;
+	int done;
+};
+
+/**
+ * struct slow - a slow process
+ * @pid: the process
+ * @state: memory that both have
+ * @fork: writing here has it fork
+ * @order: writing here has the other thread do something
+ * @file: a socket on which it passes its open file
+ */
+struct slow {
+	pid_t pid;
+	struct state *state;
+	int fork;
+	int order;
+	int file;
+};
+
+/* What a slow process has. */
+struct setup {
+	struct state *state;
+	int fork;
+	int order;
+	int file;
+	int memory;
+	int fd;
+	struct region r;
+};
+
+static void *fork_slowly(void *arg)
+{
+	struct setup *s = arg;
+	char byte;
+	pid_t pid;
+
+	WRITE_ONCE(s->state->forker, gettid());
+	if (read(s->fork, &byte, 1) != 1)
+		return NULL;
+	pid = fork();
+	if (!pid)
+		_exit(0);
+	WRITE_ONCE(s->state->forked, 1);
+	return NULL;
+}
+
+static void *obey(void *arg)
+{
+	struct setup *s = arg;
+	char byte;
+
+	WRITE_ONCE(s->state->other, gettid());
+	while (read(s->order, &byte, 1) == 1) {
+		if (byte == 'o')
+			uldma_open(0);
+		if (byte == 'u')
+			region_unregister(s->fd, s->r.handle);
+		WRITE_ONCE(s->state->done, 1);
+	}
+	return NULL;
+}
+
+/* Makes a mapping that has many page tables, and nothing but zeros. */
+static int make_sparse(void)
+{
+	char *p = mmap(NULL, TABLES * STRIDE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED || madvise(p, TABLES * STRIDE, MADV_NOHUGEPAGE))
+		return -errno;
+	/* Otherwise fork() leaves the tables to page faults. */
+	WRITE_ONCE(*p, 1);
+	for (unsigned long i = 1; i < TABLES; i++)
+		(void)READ_ONCE(p[i * STRIDE]);
+	return 0;
+}
+
+static int have_memory(struct setup *s)
+{
+	char *buf = mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_SHARED,
+			 s->memory, 0);
+	int ret;
+
+	s->fd = uldma_open(0);
+	if (s->fd < 0 || buf == MAP_FAILED)
+		return -EIO;
+	ret = region_register(s->fd, buf, page_size(), RW, &s->r);
+	if (ret || s->file < 0)
+		return ret;
+	return send_file(s->file, s->fd, 0) ?: close(s->fd);
+}
+
+static void be_slow(struct setup *s)
+{
+	pthread_t threads[2];
+	char pid[16];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	snprintf(pid, sizeof(pid), "%d", getpid());
+	if (put(GROUP "/uldma/cgroup.procs", pid) || make_sparse() ||
+	    (s->memory >= 0 && have_memory(s)) ||
+	    pthread_create(&threads[0], NULL, fork_slowly, s) ||
+	    pthread_create(&threads[1], NULL, obey, s))
+		_exit(1);
+	WRITE_ONCE(s->state->ready, 1);
+	for (;;)
+		pause();
+}
+
+/* With a file, the process registers a page of it; it passes its open file if that is wanted. */
+static int slow_start(struct slow *it, int memory, bool passes)
+{
+	int forks[2], orders[2], files[2] = { -1, -1 };
+
+	it->state = mmap(NULL, page_size(), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (it->state == MAP_FAILED || pipe(forks) || pipe(orders) ||
+	    (passes && socketpair(AF_UNIX, SOCK_STREAM, 0, files)))
+		return -errno;
+	it->pid = fork();
+	if (!it->pid) {
+		struct setup s = {
+			.state = it->state,
+			.fork = forks[0],
+			.order = orders[0],
+			.file = files[0],
+			.memory = memory,
+			.fd = -1,
+		};
+
+		be_slow(&s);
+	}
+	it->fork = forks[1];
+	it->order = orders[1];
+	it->file = files[1];
+	return it->pid < 0 ? -errno : 0;
+}
+
+/* Whether a thread sleeps in a function of the kernel whose name begins so, or below it. */
+static bool sleeps_in(const struct slow *it, pid_t thread, const char *name)
+{
+	char path[64], stack[4096] = "";
+	ssize_t len;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/stack", it->pid, thread);
+	fd = open(path, O_RDONLY);
+	if (fd < 0)
+		return false;
+	len = read(fd, stack, sizeof(stack) - 1);
+	close(fd);
+	return len > 0 && strstr(stack, name);
+}
+
+static int wait_ready(const struct slow *it)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		if (READ_ONCE(it->state->ready) &&
+		    READ_ONCE(it->state->forker) && READ_ONCE(it->state->other))
+			return 0;
+		if (waitpid(it->pid, NULL, WNOHANG))
+			return -ECHILD;
+		usleep(ROUND_US);
+	}
+	return -ETIMEDOUT;
+}
+
+static int wait_forking(const struct slow *it)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		if (sleeps_in(it, it->state->forker, "copy_page_range"))
+			return 0;
+		usleep(ROUND_US);
+	}
+	return -ETIMEDOUT;
+}
+
+/* Has them fork, and returns once all copy tables, with their address space locked. */
+static int slow_fork(const struct slow *them, int count)
+{
+	int ret = 0;
+
+	for (int i = 0; i < count; i++)
+		if (write(them[i].fork, "x", 1) != 1)
+			return -errno;
+	for (int i = 0; i < count; i++)
+		ret = ret ?: wait_forking(&them[i]);
+	return ret;
+}
+
+static bool still_forks(const struct slow *it)
+{
+	return !READ_ONCE(it->state->forked);
+}
+
+/* Gives its other thread an order, and returns once it has done that, or waits for the fork. */
+static int slow_order(const struct slow *it, const char *order)
+{
+	WRITE_ONCE(it->state->done, 0);
+	if (write(it->order, order, 1) != 1)
+		return -errno;
+	for (int i = 0; i < ROUNDS; i++) {
+		if (READ_ONCE(it->state->done) ||
+		    sleeps_in(it, it->state->other, "mmu_"))
+			return 0;
+		usleep(ROUND_US);
+	}
+	return -ETIMEDOUT;
+}
+
+FIXTURE(slow_fork) {
+	struct slow slow[MANY];
+	int count;
+	int memory;
+};
+
+FIXTURE_SETUP(slow_fork)
+{
+	mkdir(GROUP, 0700);
+	if (mount("none", GROUP, "cgroup2", 0, NULL))
+		SKIP(return, "no cgroup2: %s", strerror(errno));
+	put(GROUP "/cgroup.subtree_control", "+memory");
+	mkdir(GROUP "/uldma", 0700);
+	if (put(GROUP "/uldma/memory.high", "max"))
+		SKIP(return, "no memory controller: %s", strerror(errno));
+	put(GROUP "/uldma/memory.swap.max", "0");
+	self->memory = memfd(page_size(), 0);
+	ASSERT_LE(0, self->memory);
+}
+
+FIXTURE_TEARDOWN(slow_fork)
+{
+	put(GROUP "/uldma/memory.high", "max");
+	for (int i = 0; i < self->count; i++) {
+		kill(self->slow[i].pid, SIGKILL);
+		waitpid(self->slow[i].pid, NULL, 0);
+	}
+	for (int i = 0; i < ROUNDS && rmdir(GROUP "/uldma") && errno == EBUSY;
+	     i++)
+		usleep(ROUND_US);
+	umount(GROUP);
+	rmdir(GROUP);
+}
+
+static void start(struct __test_metadata *_metadata,
+		  struct _test_data_slow_fork *self, int count, int memory,
+		  bool passes)
+{
+	for (int i = 0; i < count; i++) {
+		ASSERT_EQ(0, slow_start(&self->slow[i], memory, passes));
+		self->count = i + 1;
+	}
+	for (int i = 0; i < count; i++)
+		ASSERT_EQ(0, wait_ready(&self->slow[i]));
+	ASSERT_EQ(0, put(GROUP "/uldma/memory.high", "4096"));
+}
+
+/* It opens the device, which is a misc device; others do so, too. */
+TEST_F_TIMEOUT(slow_fork, others_open_the_device, 240)
+{
+	struct slow *slow = &self->slow[0];
+	int fd;
+
+	start(_metadata, self, 1, -1, false);
+	ASSERT_EQ(0, slow_fork(slow, 1));
+	ASSERT_EQ(0, slow_order(slow, "o"));
+	fd = uldma_open(0);
+	EXPECT_LE(0, fd);
+	EXPECT_TRUE(still_forks(slow));
+	close(fd);
+}
+
+/* Its last open file is closed by another process. */
+TEST_F_TIMEOUT(slow_fork, another_process_closes_its_file, 240)
+{
+	struct slow *slow = &self->slow[0];
+	__u32 value;
+	int fd;
+
+	start(_metadata, self, 1, self->memory, true);
+	fd = receive_file(slow->file, &value);
+	ASSERT_LE(0, fd);
+	ASSERT_EQ(0, slow_fork(slow, 1));
+	EXPECT_EQ(0, close(fd));
+	EXPECT_TRUE(still_forks(slow));
+}
+
+static int exit_with_memory(void *arg)
+{
+	char *buf = buffer(page_size());
+	struct region r;
+
+	return -region_register(uldma_open(0), buf, page_size(), RW, &r);
+}
+
+/* Registered memory of many of them changes, which has to be found out; others exit with memory. */
+TEST_F_TIMEOUT(slow_fork, others_exit_with_memory, 240)
+{
+	start(_metadata, self, MANY, self->memory, false);
+	ASSERT_EQ(0, slow_fork(self->slow, MANY));
+	ASSERT_EQ(0, fallocate(self->memory,
+			       FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			       page_size()));
+	EXPECT_EQ(0, in_child(exit_with_memory, NULL));
+	for (int i = 0; i < MANY; i++)
+		EXPECT_TRUE(still_forks(&self->slow[i]));
+}
+
+/* Its memory ends, and the driver is unbound. */
+TEST_F_TIMEOUT(slow_fork, the_driver_is_unbound, 240)
+{
+	struct slow *slow = &self->slow[0];
+	struct pci_address device;
+
+	if (driver_find_device(&device))
+		SKIP(return, "there is no device to unbind");
+	start(_metadata, self, 1, self->memory, false);
+	ASSERT_EQ(0, slow_fork(slow, 1));
+	ASSERT_EQ(0, slow_order(slow, "u"));
+	EXPECT_EQ(0, driver_unbind(&device));
+	EXPECT_TRUE(still_forks(slow));
+	EXPECT_EQ(0, driver_bind(&device));
+}
+
+int main(int argc, char **argv)
+{
+	return uldma_main(argc, argv);
+}
