@@ -14,7 +14,6 @@
 #include <sys/mount.h>
 
 #include "uldma_harness.h"
-#include "uldma_bind.h"
 #include "uldma_kinds.h"
 
 #define GROUP "/tmp/uldma-slow-fork"
@@ -31,17 +30,13 @@
 /**
  * struct state - what a slow process tells
  * @forker: its thread that forks
- * @other: its other thread
  * @ready: it can be told to fork
  * @forked: it has forked
- * @done: the other thread has done what it was told
  */
 struct state {
 	pid_t forker;
-	pid_t other;
 	int ready;
 	int forked;
-	int done;
 };
 
 /**
@@ -49,23 +44,17 @@ struct state {
  * @pid: the process
  * @state: memory that both have
  * @fork: writing here has it fork
- * @order: writing here has the other thread do something
- * @file: a socket on which it passes its open file
  */
 struct slow {
 	pid_t pid;
 	struct state *state;
 	int fork;
-	int order;
-	int file;
 };
 
 /* What a slow process has. */
 struct setup {
 	struct state *state;
 	int fork;
-	int order;
-	int file;
 	int memory;
 	int fd;
 	struct region r;
@@ -84,22 +73,6 @@ static void *fork_slowly(void *arg)
 	if (!pid)
 		_exit(0);
 	WRITE_ONCE(s->state->forked, 1);
-	return NULL;
-}
-
-static void *obey(void *arg)
-{
-	struct setup *s = arg;
-	char byte;
-
-	WRITE_ONCE(s->state->other, gettid());
-	while (read(s->order, &byte, 1) == 1) {
-		if (byte == 'o')
-			uldma_open(0);
-		if (byte == 'u')
-			region_unregister(s->fd, s->r.handle);
-		WRITE_ONCE(s->state->done, 1);
-	}
 	return NULL;
 }
 
@@ -122,51 +95,43 @@ static int have_memory(struct setup *s)
 {
 	char *buf = mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_SHARED,
 			 s->memory, 0);
-	int ret;
 
 	s->fd = uldma_open(0);
 	if (s->fd < 0 || buf == MAP_FAILED)
 		return -EIO;
-	ret = region_register(s->fd, buf, page_size(), RW, &s->r);
-	if (ret || s->file < 0)
-		return ret;
-	return send_file(s->file, s->fd, 0) ?: close(s->fd);
+	return region_register(s->fd, buf, page_size(), RW, &s->r);
 }
 
 static void be_slow(struct setup *s)
 {
-	pthread_t threads[2];
+	pthread_t thread;
 	char pid[16];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	snprintf(pid, sizeof(pid), "%d", getpid());
 	if (put(GROUP "/uldma/cgroup.procs", pid) || make_sparse() ||
-	    (s->memory >= 0 && have_memory(s)) ||
-	    pthread_create(&threads[0], NULL, fork_slowly, s) ||
-	    pthread_create(&threads[1], NULL, obey, s))
+	    have_memory(s) ||
+	    pthread_create(&thread, NULL, fork_slowly, s))
 		_exit(1);
 	WRITE_ONCE(s->state->ready, 1);
 	for (;;)
 		pause();
 }
 
-/* With a file, the process registers a page of it; it passes its open file if that is wanted. */
-static int slow_start(struct slow *it, int memory, bool passes)
+/* The process registers a page of the file. */
+static int slow_start(struct slow *it, int memory)
 {
-	int forks[2], orders[2], files[2] = { -1, -1 };
+	int forks[2];
 
 	it->state = mmap(NULL, page_size(), PROT_READ | PROT_WRITE,
 			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (it->state == MAP_FAILED || pipe(forks) || pipe(orders) ||
-	    (passes && socketpair(AF_UNIX, SOCK_STREAM, 0, files)))
+	if (it->state == MAP_FAILED || pipe(forks))
 		return -errno;
 	it->pid = fork();
 	if (!it->pid) {
 		struct setup s = {
 			.state = it->state,
 			.fork = forks[0],
-			.order = orders[0],
-			.file = files[0],
 			.memory = memory,
 			.fd = -1,
 		};
@@ -174,8 +139,6 @@ static int slow_start(struct slow *it, int memory, bool passes)
 		be_slow(&s);
 	}
 	it->fork = forks[1];
-	it->order = orders[1];
-	it->file = files[1];
 	return it->pid < 0 ? -errno : 0;
 }
 
@@ -199,7 +162,7 @@ static int wait_ready(const struct slow *it)
 {
 	for (int i = 0; i < ROUNDS; i++) {
 		if (READ_ONCE(it->state->ready) &&
-		    READ_ONCE(it->state->forker) && READ_ONCE(it->state->other))
+		    READ_ONCE(it->state->forker))
 			return 0;
 		if (waitpid(it->pid, NULL, WNOHANG))
 			return -ECHILD;
@@ -231,24 +194,15 @@ static int slow_fork(const struct slow *them, int count)
 	return ret;
 }
 
+/* The fork is over for others before it returns, so what counts is that it copies tables. */
 static bool still_forks(const struct slow *it)
 {
-	return !READ_ONCE(it->state->forked);
-}
-
-/* Gives its other thread an order, and returns once it has done that, or waits for the fork. */
-static int slow_order(const struct slow *it, const char *order)
-{
-	WRITE_ONCE(it->state->done, 0);
-	if (write(it->order, order, 1) != 1)
-		return -errno;
-	for (int i = 0; i < ROUNDS; i++) {
-		if (READ_ONCE(it->state->done) ||
-		    sleeps_in(it, it->state->other, "mmu_"))
-			return 0;
+	while (!READ_ONCE(it->state->forked)) {
+		if (sleeps_in(it, it->state->forker, "copy_page_range"))
+			return true;
 		usleep(ROUND_US);
 	}
-	return -ETIMEDOUT;
+	return false;
 }
 
 FIXTURE(slow_fork) {
@@ -286,46 +240,15 @@ FIXTURE_TEARDOWN(slow_fork)
 }
 
 static void start(struct __test_metadata *_metadata,
-		  struct _test_data_slow_fork *self, int count, int memory,
-		  bool passes)
+		  struct _test_data_slow_fork *self, int count)
 {
 	for (int i = 0; i < count; i++) {
-		ASSERT_EQ(0, slow_start(&self->slow[i], memory, passes));
+		ASSERT_EQ(0, slow_start(&self->slow[i], self->memory));
 		self->count = i + 1;
 	}
 	for (int i = 0; i < count; i++)
 		ASSERT_EQ(0, wait_ready(&self->slow[i]));
 	ASSERT_EQ(0, put(GROUP "/uldma/memory.high", "4096"));
-}
-
-/* It opens the device, which is a misc device; others do so, too. */
-TEST_F_TIMEOUT(slow_fork, others_open_the_device, 240)
-{
-	struct slow *slow = &self->slow[0];
-	int fd;
-
-	start(_metadata, self, 1, -1, false);
-	ASSERT_EQ(0, slow_fork(slow, 1));
-	ASSERT_EQ(0, slow_order(slow, "o"));
-	fd = uldma_open(0);
-	EXPECT_LE(0, fd);
-	EXPECT_TRUE(still_forks(slow));
-	close(fd);
-}
-
-/* Its last open file is closed by another process. */
-TEST_F_TIMEOUT(slow_fork, another_process_closes_its_file, 240)
-{
-	struct slow *slow = &self->slow[0];
-	__u32 value;
-	int fd;
-
-	start(_metadata, self, 1, self->memory, true);
-	fd = receive_file(slow->file, &value);
-	ASSERT_LE(0, fd);
-	ASSERT_EQ(0, slow_fork(slow, 1));
-	EXPECT_EQ(0, close(fd));
-	EXPECT_TRUE(still_forks(slow));
 }
 
 static int exit_with_memory(void *arg)
@@ -339,7 +262,7 @@ static int exit_with_memory(void *arg)
 /* Registered memory of many of them changes, which has to be found out; others exit with memory. */
 TEST_F_TIMEOUT(slow_fork, others_exit_with_memory, 240)
 {
-	start(_metadata, self, MANY, self->memory, false);
+	start(_metadata, self, MANY);
 	ASSERT_EQ(0, slow_fork(self->slow, MANY));
 	ASSERT_EQ(0, fallocate(self->memory,
 			       FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
@@ -347,22 +270,6 @@ TEST_F_TIMEOUT(slow_fork, others_exit_with_memory, 240)
 	EXPECT_EQ(0, in_child(exit_with_memory, NULL));
 	for (int i = 0; i < MANY; i++)
 		EXPECT_TRUE(still_forks(&self->slow[i]));
-}
-
-/* Its memory ends, and the driver is unbound. */
-TEST_F_TIMEOUT(slow_fork, the_driver_is_unbound, 240)
-{
-	struct slow *slow = &self->slow[0];
-	struct pci_address device;
-
-	if (driver_find_device(&device))
-		SKIP(return, "there is no device to unbind");
-	start(_metadata, self, 1, self->memory, false);
-	ASSERT_EQ(0, slow_fork(slow, 1));
-	ASSERT_EQ(0, slow_order(slow, "u"));
-	EXPECT_EQ(0, driver_unbind(&device));
-	EXPECT_TRUE(still_forks(slow));
-	EXPECT_EQ(0, driver_bind(&device));
 }
 
 int main(int argc, char **argv)
