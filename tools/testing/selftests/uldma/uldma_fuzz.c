@@ -147,6 +147,25 @@ static bool close_shared(int owner)
 	return true;
 }
 
+/*
+ * Whether a call that failed has left its structure alone. One that a signal
+ * ended has stored what is left of its time there.
+ */
+static bool is_untouched(const struct order *o, const struct reply *r)
+{
+	__u32 timeout = calls[o->call].timeout;
+	union uldma_args args = r->args;
+	__u64 before, left;
+
+	if (timeout && r->ret == -EINTR) {
+		memcpy(&before, (const char *)&o->args + timeout, sizeof(before));
+		memcpy(&left, (const char *)&args + timeout, sizeof(left));
+		if (left <= before)
+			memcpy((char *)&args + timeout, &before, sizeof(before));
+	}
+	return !memcmp(&o->args, &args, sizeof(args));
+}
+
 /* One step, compared with the model: whether all is well. */
 static bool do_step(int number, int process, const struct order *o, bool *known)
 {
@@ -184,8 +203,7 @@ static bool do_step(int number, int process, const struct order *o, bool *known)
 		fail_answer(number, process, o, &v, r.ret);
 		return false;
 	}
-	if (o->op == OP_IOCTL && r.ret < 0 && o->where == AT_MEMORY &&
-	    memcmp(&o->args, &r.args, sizeof(r.args))) {
+	if (o->op == OP_IOCTL && r.ret < 0 && o->where == AT_MEMORY && !is_untouched(o, &r)) {
 		fail_with(number, process, o, "it failed, and wrote to its structure");
 		return false;
 	}

@@ -66,6 +66,7 @@
  * @writes: whether the kernel writes the structure back
  * @owner: whether it may be called in the address space of the open file only
  * @weight: how often to make it
+ * @timeout: offset of timeout_ns; zero, if the call does not wait
  */
 struct call {
 	const char *name;
@@ -77,6 +78,7 @@ struct call {
 	bool writes;
 	bool owner;
 	int weight;
+	__u32 timeout;
 };
 
 extern const struct call calls[];
