@@ -172,7 +172,11 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *LINK,
         *FAILING,
     ),
-    r"user/(file|ioctl|open_file(/objects)?)\.rs|user_abi/handles\.rs": (*INTERFACE, *LIFE, *BROAD),
+    r"user/(file|ioctl(/argument)?|open_file(/objects)?)\.rs|user_abi/handles\.rs": (
+        *INTERFACE,
+        *LIFE,
+        *BROAD,
+    ),
     r"kernel_ext/(errno|capability|chardev|nospec)\.rs": (*INTERFACE, *LIFE, *BROAD),
     r"user/debugfs\.rs": ("nodes:module", "nodes:registering"),
 }
