@@ -55,14 +55,15 @@ pub(super) struct OwnPages {
     _charge: Arc<Charge>,
 }
 
-impl Tables {
-    /// Returns the place of page `number` of the run that begins at entry `first`.
-    fn own_page(&mut self, first: u32, number: u32) -> Result<&mut Arc<SharedPage>> {
-        let own = self.taken_runs.get_mut(&first).ok_or(EINVAL)?.own.as_mut();
-        let page = own.ok_or(EINVAL)?.pages.get_mut(usize::try_from(number)?);
-        page.ok_or(EINVAL)
+impl OwnPages {
+    /// Returns the place of a page, by its number in the run.
+    fn place(&mut self, number: u32) -> Result<&mut Arc<SharedPage>> {
+        let place = self.pages.get_mut(usize::try_from(number)?);
+        place.ok_or(EINVAL)
     }
+}
 
+impl Tables {
     /// Exchanges `page`, which is mapped, with page `number` of the run that begins at entry
     /// `first`, which was retracted.
     ///
@@ -73,10 +74,13 @@ impl Tables {
         let index = first.checked_add(number).ok_or(EINVAL)?;
         let entry = self.pages.get(index)?;
         let word = entry.word.with_address(page.address);
-        let place = self.own_page(first, number)?;
+        let run = self.taken_runs.get_mut(&first).ok_or(EINVAL)?;
+        let own = run.own.as_mut().ok_or(EINVAL)?;
+        let place = own.place(number)?;
+        self.pages.update(index, PageEntry { word, ..entry })?;
         core::mem::swap(place, &mut page.page);
         page.address = entry.word.address();
-        self.pages.update(index, PageEntry { word, ..entry })
+        Ok(())
     }
 }
 
@@ -188,8 +192,10 @@ impl Tpt {
         };
         self.change_entries(hw, &runs, |tables, proof| {
             for (number, place) in zip(numbers.clone(), places.clone()) {
+                let run = tables.taken_runs.get_mut(&other).ok_or(EINVAL)?;
+                let own = run.own.as_mut().ok_or(EINVAL)?;
                 let mut page = Mapped {
-                    page: tables.own_page(other, place)?.clone(),
+                    page: own.place(place)?.clone(),
                     address: tables.pages.get(other + place)?.word.address(),
                 };
                 tables.exchange(one, number, &mut page, &proof)?;
