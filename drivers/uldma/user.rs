@@ -10,3 +10,4 @@ pub(crate) mod ioctl;
 pub(crate) mod message;
 pub(crate) mod open_file;
 pub(crate) mod region;
+pub(crate) mod watched;

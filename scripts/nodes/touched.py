@@ -172,7 +172,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *LINK,
         *FAILING,
     ),
-    r"user/(file|ioctl(/argument)?|open_file(/objects)?)\.rs|user_abi/handles\.rs": (
+    r"user/(file|ioctl(/argument)?|watched|open_file(/objects)?)\.rs|user_abi/handles\.rs": (
         *INTERFACE,
         *LIFE,
         *BROAD,

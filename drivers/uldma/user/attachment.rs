@@ -27,7 +27,7 @@ use crate::{
         self,
         uldma_conn_query, //
     },
-    user::open_file::Watched,
+    user::watched::Watched,
     user_abi::events::Events, //
 };
 

@@ -38,11 +38,13 @@ use crate::{
         self,
         *, //
     },
-    user::open_file::{
-        Kind,
-        Object,
-        OpenFile,
-        Watched, //
+    user::{
+        open_file::{
+            Kind,
+            Object,
+            OpenFile, //
+        },
+        watched::Watched, //
     },
     user_abi::{
         access::Access,

@@ -66,7 +66,8 @@ use crate::{
         region::{
             Leaving,
             Region, //
-        }, //
+        },
+        watched::Watched, //
     },
     user_abi::{
         events::Events,
@@ -118,9 +119,6 @@ pub(crate) struct OpenFile {
 impl_has_work! {
     impl HasWork<Self> for OpenFile { self.work }
 }
-
-/// Token of an open file whose objects end with its address space, so that some may be made.
-pub(crate) struct Watched(());
 
 /// Releases the objects of an open file when its address space ends, even if other processes have
 /// the file open.
@@ -189,7 +187,7 @@ impl OpenFile {
         let task = kernel::current!();
         let mm = self.space.current(task).ok_or(EPERM)?;
         if self.is_watched.load(Acquire) {
-            return Ok(Watched(()));
+            return Ok(Watched::registered());
         }
         self.space.prepare_watching(mm)?;
         let mut end = self.end.lock();
@@ -206,7 +204,7 @@ impl OpenFile {
         }
         drop(end);
         self.is_watched.store(true, Release);
-        Ok(Watched(()))
+        Ok(Watched::registered())
     }
 
     fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
