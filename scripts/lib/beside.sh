@@ -33,9 +33,10 @@ beside_wait_all() {
 	done
 }
 
+# A shell loses a SIGTERM that comes between its fork and the exec of the command. SIGKILL is not lost.
 beside_end() {
 	local pid
 	for pid in "${BESIDE[@]}"; do
-		kill -- "-$pid" 2>/dev/null || true
+		kill -KILL -- "-$pid" 2>/dev/null || true
 	done
 }
