@@ -38,6 +38,7 @@ use crate::{
     kernel_ext::{
         errno::{
             econnrefused,
+            enotconn,
             eopnotsupp, //
         },
         gate::GateGuard,
@@ -171,8 +172,7 @@ impl Connections {
             return Err(eopnotsupp());
         }
         let user = kernel::current!().uid();
-        let made = self.insert(payer, Some(user), |id| {
-            // The end of this session cuts all connections in the table, which is locked here.
+        let make = |id| {
             let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
             state.own_window = self.alloc_window(ctx, payer, transport)?;
@@ -183,7 +183,13 @@ impl Connections {
                     ctx.window_alloc.free(window);
                 }
             })
-        });
+        };
+        // The end of this session cuts all connections in the table, which is locked here.
+        let check = |connection: &Connection| match peer.session()? {
+            session if session == connection.session => Ok(()),
+            _ => Err(enotconn()),
+        };
+        let made = self.insert(ctx, payer, Some(user), make, check);
         let handle = ConnHandle::new(made?);
         self.enqueue(&handle);
         ctx.worker.kick();
@@ -196,25 +202,47 @@ impl Connections {
         }
     }
 
-    /// Creates a connection and assigns its number. `payer` pays for it; `user` is set if this side
-    /// connects.
+    /// Creates a connection with the number that `make` is passed, and adds it if `check` allows
+    /// that under the table's lock. `payer` pays for it; `user` is set if this side connects.
     fn insert(
         &self,
+        ctx: &ConnCtx<'_>,
         payer: &Arc<Payer>,
         user: Option<Kuid>,
         make: impl FnOnce(u32) -> Result<Arc<Connection>>,
+        check: impl FnOnce(&Connection) -> Result,
     ) -> Result<Arc<Connection>> {
         let share = Share::new(payer, Resource::Connections, 1)?;
+        let id = self.reserve(user)?;
+        // Without the table's lock, since its memory is charged to the user.
+        let made = make(id);
         let mut table = self.table.lock();
-        table.check_room(user)?;
-        {
-            // Connections that are over may still be in the list.
-            let mut work_list = self.work_list.lock();
-            let count = table.count() + 1;
-            work_list.queued.reserve(count, GFP_KERNEL_ACCOUNT)?;
-            work_list.left.reserve(count, GFP_KERNEL_ACCOUNT)?;
+        let connection = made.inspect_err(|_| table.cancel(id))?;
+        let added = check(&connection).and_then(|()| table.insert(connection.clone(), share));
+        if let Err(err) = added {
+            table.cancel(id);
+            drop(table);
+            // The peer does not know the range.
+            if let Some(window) = connection.state.lock().own_window.take() {
+                ctx.window_alloc.free(window);
+            }
+            return Err(err);
         }
-        table.add(share, make)
+        Ok(connection)
+    }
+
+    /// Reserves the number of a connection, and room for it in the work list.
+    fn reserve(&self, user: Option<Kuid>) -> Result<u32> {
+        let mut table = self.table.lock();
+        let id = table.reserve(user)?;
+        // Connections that are over may still be in the list.
+        let count = table.count();
+        let mut work_list = self.work_list.lock();
+        let WorkList { queued, left, .. } = &mut *work_list;
+        let room = queued.reserve(count, GFP_KERNEL);
+        let room = room.and_then(|()| left.reserve(count, GFP_KERNEL));
+        room.inspect_err(|_| table.cancel(id))?;
+        Ok(id)
     }
 
     /// Allocates a range of the own section for the data of the peer, if data goes through the
@@ -416,7 +444,9 @@ impl Connections {
             Some(listener) => {
                 let made = listener.offer(|| {
                     let payer = listener.payer();
-                    self.insert(payer, None, |id| request.accept(ctx, payer, node, id))
+                    let make = |id| request.accept(ctx, payer, node, id);
+                    // This worker ends the session, too.
+                    self.insert(ctx, payer, None, make, |_| Ok(()))
                 });
                 if made.is_ok() && listener.is_once() {
                     self.close_port(&listener);

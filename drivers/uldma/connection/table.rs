@@ -72,17 +72,26 @@ impl Table {
         entry.map(|entry| &entry.object)
     }
 
-    /// Fails unless there is room for one more connection; `user` is set if this side connects.
+    /// Reserves the number of a connection, which counts from now on; `user` is set if this side
+    /// connects.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`.
-    pub(super) fn check_room(&self, user: Option<Kuid>) -> Result {
+    /// `ENOSPC` if the table is full or the user has abandoned too many, `ENOMEM`.
+    pub(super) fn reserve(&mut self, user: Option<Kuid>) -> Result<u32> {
         let given_up = user.map_or(0, |user| self.given_up(user));
         if self.count >= MAX_CONNECTIONS || given_up >= MAX_GIVEN_UP {
             return Err(ENOSPC);
         }
-        Ok(())
+        let id = self.connections.reserve()?;
+        self.count += 1;
+        Ok(id)
+    }
+
+    /// Gives the reserved number `id` back.
+    pub(super) fn cancel(&mut self, id: u32) {
+        self.connections.cancel(id);
+        self.count -= 1;
     }
 
     /// Returns the number of connections that `user` abandoned and that the peer may still accept.
@@ -93,31 +102,18 @@ impl Table {
         given_up.count()
     }
 
-    /// Adds the connection that `make` creates with the number it is passed. `share` is paid for
-    /// the entry.
+    /// Adds a connection with its reserved number. `share` is paid for the entry.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the table is full, `ENOMEM`; the errors of `make`.
-    pub(super) fn add(
-        &mut self,
-        share: Share,
-        make: impl FnOnce(u32) -> Result<Arc<Connection>>,
-    ) -> Result<Arc<Connection>> {
-        let id = self.connections.reserve()?;
-        let made = make(id).and_then(|connection| {
-            let entry = Entry {
-                object: connection.clone(),
-                _share: share,
-            };
-            self.connections.insert(id, entry)?;
-            Ok(connection)
-        });
-        match made {
-            Ok(_) => self.count += 1,
-            Err(_) => self.connections.cancel(id),
-        }
-        made
+    /// `ENOENT` if the number is not reserved.
+    pub(super) fn insert(&mut self, connection: Arc<Connection>, share: Share) -> Result {
+        let id = connection.id;
+        let entry = Entry {
+            object: connection,
+            _share: share,
+        };
+        self.connections.insert(id, entry)
     }
 
     /// Removes connection `id`. Returns true if it was in the table.
@@ -149,7 +145,7 @@ impl Table {
             object: listener,
             _share: share,
         };
-        Ok(self.listeners.push(entry, GFP_KERNEL_ACCOUNT)?)
+        Ok(self.listeners.push(entry, GFP_KERNEL)?)
     }
 
     /// Removes `listener` and frees its port.

@@ -18,7 +18,8 @@ use kernel::{
         },
         Arc,
         CondVar,
-        Mutex, //
+        Mutex,
+        UniqueArc, //
     }, //
 };
 
@@ -133,21 +134,23 @@ impl Engine {
         share: Share,
         events: &Arc<Events>,
     ) -> Result<Arc<Transfer>> {
-        let mut state = self.state.lock();
-        let expected = state.started + 1;
-        let place = state.pending.get(slot(expected)).ok_or(EBUSY)?;
-        if place.is_some() {
-            return Err(EBUSY);
-        }
-        let transfer = Arc::new(
+        let mut transfer = UniqueArc::new(
             Transfer {
-                ticket: expected,
+                ticket: 0,
                 bytes: Atomic::new(0),
                 status: Atomic::new(PENDING),
                 events: events.clone(),
             },
             GFP_KERNEL_ACCOUNT,
         )?;
+        let mut state = self.state.lock();
+        let expected = state.started + 1;
+        let place = state.pending.get(slot(expected)).ok_or(EBUSY)?;
+        if place.is_some() {
+            return Err(EBUSY);
+        }
+        transfer.ticket = expected;
+        let transfer: Arc<Transfer> = transfer.into();
         let ticket = hw.start(src, dst, length)?;
         if ticket != expected {
             dev_err_ratelimited!(

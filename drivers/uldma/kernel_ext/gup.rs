@@ -252,7 +252,8 @@ impl PinnedPages {
         result
     }
 
-    /// Enters the pages into `table` with their pins, unless they are in it.
+    /// Enters the pages into `table` with their pins, unless they are in it. The table's memory is
+    /// charged to no caller, since the caller holds the lock of an address space.
     ///
     /// # Errors
     ///
@@ -261,9 +262,9 @@ impl PinnedPages {
         if self.is_shared() {
             return Ok(());
         }
-        let mut rooms = KVVec::with_capacity(self.count, GFP_KERNEL_ACCOUNT)?;
+        let mut rooms = KVVec::with_capacity(self.count, GFP_KERNEL)?;
         for _ in 0..self.count {
-            rooms.push(SharedPins::reserve()?, GFP_KERNEL_ACCOUNT)?;
+            rooms.push(SharedPins::reserve()?, GFP_KERNEL)?;
         }
         for index in 0..self.count {
             if let (Some(key), Some(room)) = (self.key(index), rooms.pop()) {

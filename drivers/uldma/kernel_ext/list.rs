@@ -12,19 +12,19 @@ pub(crate) enum List<T> {
 }
 
 impl<T> List<T> {
-    /// Adds an element.
+    /// Adds an element. Its memory is charged to no caller, since callers hold locks.
     pub(crate) fn push(&mut self, element: T) -> Result {
         match self {
             Self::Empty => *self = Self::One(element),
             Self::One(_) => {
-                let mut many = KVVec::with_capacity(2, GFP_KERNEL_ACCOUNT)?;
+                let mut many = KVVec::with_capacity(2, GFP_KERNEL)?;
                 if let Self::One(first) = core::mem::replace(self, Self::Empty) {
-                    many.push(first, GFP_KERNEL_ACCOUNT)?;
+                    many.push(first, GFP_KERNEL)?;
                 }
-                many.push(element, GFP_KERNEL_ACCOUNT)?;
+                many.push(element, GFP_KERNEL)?;
                 *self = Self::Many(many);
             }
-            Self::Many(many) => many.push(element, GFP_KERNEL_ACCOUNT)?,
+            Self::Many(many) => many.push(element, GFP_KERNEL)?,
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ unsafe impl Sync for PageList {}
 
 impl PageList {
     /// Takes references to `length` bytes from byte `first` of the first page on, in parts of
-    /// pinned pages.
+    /// pinned pages. The list is charged to no caller, since callers hold the lock of an address space.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl PageList {
         let count = end.div_ceil(PAGE_SIZE);
         // INVARIANT: There are no pages yet, and no bytes.
         let mut this = Self {
-            pages: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?,
+            pages: KVVec::with_capacity(count, GFP_KERNEL)?,
             first: 0,
             length: 0,
         };
@@ -76,7 +76,7 @@ impl PageList {
                 if this.pages.len() == count {
                     return Err(EINVAL);
                 }
-                this.pages.push(*page, GFP_KERNEL_ACCOUNT)?;
+                this.pages.push(*page, GFP_KERNEL)?;
                 // SAFETY: A pinned page stays allocated. The page is in the list, whose drop ends
                 // this reference.
                 unsafe { uldma_get_page(*page) };

@@ -29,7 +29,8 @@ impl RangeAllocator {
         })
     }
 
-    /// Takes `count` consecutive numbers out of `range`; returns the first.
+    /// Takes `count` consecutive numbers out of `range`; returns the first. The memory is charged to
+    /// no caller, since callers hold locks; it grows with the shares of those that have the numbers.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ impl RangeAllocator {
             return Err(ENOSPC);
         }
         self.tree
-            .alloc_range(count, (), range, GFP_KERNEL_ACCOUNT)
+            .alloc_range(count, (), range, GFP_KERNEL)
             .map_err(|err| match Error::from(err) {
                 EBUSY => ENOSPC,
                 err => err,

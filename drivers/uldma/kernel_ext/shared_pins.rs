@@ -77,13 +77,13 @@ impl SharedPins {
         Ok(true)
     }
 
-    /// Allocates memory for one page.
+    /// Allocates memory for one page, which is charged to no caller, since callers hold locks.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(super) fn reserve() -> Result<RBTreeNodeReservation<Key, Use>> {
-        RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)
+        RBTreeNodeReservation::new(GFP_KERNEL)
     }
 
     /// Adds a user of a page. The table takes its pin over even if it has the page already.

@@ -30,7 +30,7 @@ use kernel::{
     prelude::*,
     rbtree::{
         RBTree,
-        RBTreeNode, //
+        RBTreeNodeReservation, //
     },
     sync::{
         Arc,
@@ -123,6 +123,46 @@ pub(crate) struct Exchange {
     turns: CondVar,
 }
 
+/// A memory that is not added yet: all that is charged to its creator, who may sleep for that.
+pub(crate) struct NewMemory {
+    pages: Pages<Arc<SharedPage>>,
+    entered: KVVec<Arc<SharedPage>>,
+    charge: Arc<Charge>,
+    copies: accounting::Charge,
+    room: RBTreeNodeReservation<u32, Memory>,
+}
+
+impl NewMemory {
+    /// Allocates a memory of `count` zeroed pages.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if `RLIMIT_MEMLOCK` is 0; `EDQUOT` beyond the limits of the user; `ENOMEM` beyond
+    /// `RLIMIT_MEMLOCK` or without memory; `EINTR` if a signal comes.
+    pub(crate) fn allocate((space, mm): (&Space, &MmWithUser), count: usize) -> Result<Self> {
+        let charge = Charge::new(mm, space.payer(), count, 0)?;
+        let charge = Arc::new(charge, GFP_KERNEL_ACCOUNT)?;
+        let copies = accounting::Charge::new(mm, 0)?;
+        let mut pages = Pages::with_capacity(count)?;
+        let mut entered = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..count {
+            if kernel::current!().signal_pending() {
+                return Err(EINTR);
+            }
+            let page = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
+            entered.push(page.clone(), GFP_KERNEL_ACCOUNT)?;
+            pages.push(page)?;
+        }
+        Ok(Self {
+            pages,
+            entered,
+            charge,
+            copies,
+            room: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
+        })
+    }
+}
+
 impl Exchange {
     /// Creates a set without memories.
     ///
@@ -137,58 +177,36 @@ impl Exchange {
         Arc::pin_init(exchange, GFP_KERNEL)
     }
 
-    /// Creates a memory of `count` zeroed pages, which `open_file` can map at the range that is
-    /// returned, and the page entries of which belong to `space`. It ends with [`Exchange::remove`].
+    /// Adds `new`, which `open_file` can map at the range that is returned, and the page entries of
+    /// which belong to `space`. It ends with [`Exchange::remove`].
     ///
     /// # Errors
     ///
-    /// `EPERM` if `RLIMIT_MEMLOCK` is 0; `EDQUOT` beyond the limits of the user; `ENOMEM` beyond
-    /// `RLIMIT_MEMLOCK` or without memory; `EINTR` if a signal comes; `ENOSPC` if a table is full;
-    /// `EREMOTEIO` if the device cannot access a page; `ENODEV` if the device is unbound.
-    pub(crate) fn create(
+    /// `ENOSPC` if a table is full; `EREMOTEIO` if the device cannot access a page; `ENOMEM`;
+    /// `ENODEV` if the device is unbound.
+    pub(crate) fn add(
         self: &Arc<Self>,
         (dev, tpt, offsets): (&Device<Bound>, &Tpt, &MmapOffsets),
-        (open_file, space, mm): (u64, &Space, &MmWithUser),
-        count: usize,
+        (open_file, space): (u64, &Space),
+        new: NewMemory,
     ) -> Result<(PageRun, MmapRange)> {
-        let charge = Charge::new(mm, space.payer(), count, 0)?;
-        let charge = Arc::new(charge, GFP_KERNEL_ACCOUNT)?;
-        let copies = accounting::Charge::new(mm, 0)?;
-        let mut pages = Pages::with_capacity(count)?;
-        let mut entered = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..count {
-            if kernel::current!().signal_pending() {
-                return Err(EINTR);
-            }
-            let page = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
-            entered.push(page.clone(), GFP_KERNEL_ACCOUNT)?;
-            pages.push(page)?;
-        }
-        let run = tpt.add_own_pages(dev, entered, charge, space.id())?;
+        let count = new.entered.len();
+        let run = tpt.add_own_pages(dev, new.entered, new.charge, space.id())?;
         let backing = Backing::Memory(self.clone(), run.first);
-        let result = offsets
+        let range = offsets
             .add(open_file, count, backing, true)
-            .and_then(|range| {
-                let memory = Memory {
-                    pages,
-                    range,
-                    copies,
-                    is_taken: false,
-                    ends: false,
-                };
-                let node = RBTreeNode::new(run.first, memory, GFP_KERNEL_ACCOUNT);
-                let node = node.inspect_err(|_| offsets.remove(range))?;
-                self.memories.lock().insert(node);
-                Ok(range)
-            });
-        match result {
-            Ok(range) => Ok((run, range)),
-            Err(err) => {
-                // No region has named the entries, so the device has not read them.
-                tpt.forget_pages(dev, &run);
-                Err(err)
-            }
-        }
+            // No region has named the entries, so the device has not read them.
+            .inspect_err(|_| tpt.forget_pages(dev, &run))?;
+        let memory = Memory {
+            pages: new.pages,
+            range,
+            copies: new.copies,
+            is_taken: false,
+            ends: false,
+        };
+        let mut memories = self.memories.lock();
+        memories.insert(new.room.into_node(run.first, memory));
+        Ok((run, range))
     }
 
     /// Ends memory `memory`: accesses to its mappings fail with SIGBUS from now on. The pages stay

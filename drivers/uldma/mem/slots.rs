@@ -6,10 +6,6 @@
 //! copy have another one, and the charge is paid until both have ended.
 
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
     mm::MmWithUser,
     page::PAGE_SIZE,
     prelude::*,
@@ -21,11 +17,7 @@ use crate::{
     kernel_ext::dma::SharedPage,
     mem::{
         charge::Charge,
-        lmm::space::Space,
-        tpt::{
-            PageRun,
-            Tpt, //
-        }, //
+        lmm::space::Space, //
     },
     uapi, //
 };
@@ -91,18 +83,17 @@ pub(crate) struct SlotMemory {
 }
 
 impl SlotMemory {
-    /// Allocates zeroed slots, the page entries of which belong to `space`.
+    /// Allocates zeroed slots. Returns them, and what [`add_own_pages`][crate::mem::tpt::Tpt::add_own_pages] takes: their pages, and
+    /// the charge for these.
     ///
     /// # Errors
     ///
     /// `EPERM` if `RLIMIT_MEMLOCK` is 0; `EDQUOT` beyond the limits of the user; `ENOMEM` beyond
-    /// `RLIMIT_MEMLOCK` or without memory; `EINTR` if a signal comes; `ENOSPC` if a table is full;
-    /// `EREMOTEIO` if the device cannot access a page.
-    pub(crate) fn create(
-        (dev, tpt): (&Device<Bound>, &Tpt),
+    /// `RLIMIT_MEMLOCK` or without memory; `EINTR` if a signal comes.
+    pub(crate) fn allocate(
         (space, mm): (&Space, &MmWithUser),
         sizes: SlotSizes,
-    ) -> Result<(PageRun, Self)> {
+    ) -> Result<(Self, KVVec<Arc<SharedPage>>, Arc<Charge>)> {
         let count = sizes.pages();
         let charge = Charge::new(mm, space.payer(), count, 0)?;
         let charge = Arc::new(charge, GFP_KERNEL_ACCOUNT)?;
@@ -116,13 +107,12 @@ impl SlotMemory {
             entered.push(page.clone(), GFP_KERNEL_ACCOUNT)?;
             pages.push(page, GFP_KERNEL_ACCOUNT)?;
         }
-        let run = tpt.add_own_pages(dev, entered, charge.clone(), space.id())?;
         let memory = Self {
             sizes,
             pages,
-            _charge: charge,
+            _charge: charge.clone(),
         };
-        Ok((run, memory))
+        Ok((memory, entered, charge))
     }
 
     /// Returns number and size of the slots.

@@ -33,8 +33,7 @@ use crate::{
     device::Shared,
     dma::{
         context::VirtualContext,
-        descriptor,
-        method::Method, //
+        descriptor, //
     },
     hw::Hw,
     kernel_ext::{
@@ -326,8 +325,8 @@ impl OpenFile {
         Region::release_all(&self.shared, &self.space, regions, left)
     }
 
-    /// Creates the context. Returns its number and, if the method needs one, its key. The caller has
-    /// called [`OpenFile::watch`] without the lock of the objects.
+    /// Makes `vctx` the context. Returns its number and, if the method needs one, its key. The caller
+    /// has called [`OpenFile::watch`], and created `vctx`, without the lock of the objects.
     ///
     /// # Errors
     ///
@@ -340,8 +339,7 @@ impl OpenFile {
         &self,
         _: &Watched,
         objects: &mut Objects,
-        method: Method,
-        no_data: bool,
+        vctx: Arc<VirtualContext>,
     ) -> Result<(u32, u64)> {
         if objects.context.is_some() {
             return Err(EBUSY);
@@ -350,8 +348,6 @@ impl OpenFile {
         let offsets = &shared.mmap_offsets;
         let guard = shared.gate.try_enter()?;
         let hw = Hw::new(guard.dev(), &*shared.hw);
-        let events = self.events.clone();
-        let vctx = VirtualContext::new(self.number, &self.space, method, no_data, events)?;
         let mut shown: [Option<MmapRange>; 3] = [None; 3];
         let queue = vctx.queue.clone();
         let contents = [
@@ -369,7 +365,7 @@ impl OpenFile {
             // Before it is attached, since it may be detached at once.
             self.events.set_context(Some(vctx.page.clone()));
             let (number, key) = shared.contexts.attach(hw, offsets, &vctx)?;
-            if method.needs_sched_notify() {
+            if vctx.method.needs_sched_notify() {
                 shared.sched_notify.add(self.space.key(), number)?;
             }
             Ok((number, key))

@@ -57,7 +57,8 @@ impl<T> Handles<T> {
         }
     }
 
-    /// Reserves a slot. Returns its handle, before there is an object.
+    /// Reserves a slot. Returns its handle, before there is an object. The slot's memory is charged
+    /// to no caller, since callers hold locks.
     ///
     /// # Errors
     ///
@@ -72,7 +73,7 @@ impl<T> Handles<T> {
                     uses: 0,
                     content: Content::Free,
                 };
-                self.slots.push(slot, GFP_KERNEL_ACCOUNT)?;
+                self.slots.push(slot, GFP_KERNEL)?;
                 self.slots.len() - 1
             }
             None => return Err(ENOSPC),

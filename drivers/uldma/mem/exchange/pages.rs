@@ -76,7 +76,7 @@ impl<P> Pages<P> {
             copied: false,
             ending: false,
         };
-        Ok(self.0.push(state, GFP_KERNEL_ACCOUNT)?)
+        Ok(self.0.push(state, GFP_KERNEL)?)
     }
 
     /// Returns page `number`.

@@ -42,7 +42,7 @@ impl Space {
         if !state.cache.can_take(range) {
             return Some(pinned);
         }
-        let Ok(room) = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT) else {
+        let Ok(room) = RBTreeNodeReservation::new(GFP_KERNEL) else {
             return Some(pinned);
         };
         let Some(guard) = device.gate.enter() else {

@@ -150,7 +150,7 @@ impl<P: Payload> AreaMap<P> {
         let Some((key, _)) = inside else {
             return Ok(());
         };
-        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let area = self.live.get_mut(&key).ok_or(EINVAL)?;
         let tail = Area {
             range: PageRange {
@@ -367,7 +367,7 @@ impl<P> Areas<P> {
         range: PageRange,
         payload: impl FnOnce() -> Result<P>,
     ) -> Result {
-        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let area = Area {
             range,
             payload: payload()?,

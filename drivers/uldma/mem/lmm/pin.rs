@@ -118,7 +118,7 @@ impl Space {
                 }
                 continue;
             }
-            state.reserved.push(range, GFP_KERNEL_ACCOUNT)?;
+            state.reserved.push(range, GFP_KERNEL)?;
             drop(state);
             // Dropped after the guard.
             let watch = |range| {
@@ -329,7 +329,7 @@ fn is_same(area: &PinnedArea, range: PageRange, page: usize, fresh: &Fresh) -> b
 }
 
 impl SpaceState {
-    /// Returns memory for a record.
+    /// Returns memory for a record, which is charged to no caller: workers take this lock.
     ///
     /// # Errors
     ///
@@ -337,11 +337,11 @@ impl SpaceState {
     fn room_for_record(&mut self) -> Result<RBTreeNodeReservation<u64, PinRecord>> {
         match self.spare_record.take() {
             Some(spare) => Ok(spare),
-            None => Ok(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
+            None => Ok(RBTreeNodeReservation::new(GFP_KERNEL)?),
         }
     }
 
-    /// Returns memory for an area.
+    /// Returns memory for an area, which is charged to no caller, as above.
     ///
     /// # Errors
     ///
@@ -349,7 +349,7 @@ impl SpaceState {
     fn room_for_area(&mut self) -> Result<AreaRoom<PinnedArea>> {
         match self.spare_area.take() {
             Some(spare) => Ok(spare),
-            None => Ok(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
+            None => Ok(RBTreeNodeReservation::new(GFP_KERNEL)?),
         }
     }
 

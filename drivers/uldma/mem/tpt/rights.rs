@@ -73,6 +73,14 @@ impl SecondMappings {
         }
     }
 
+    /// Takes all mappings of `others` over.
+    fn take_all(&mut self, others: &mut Self) {
+        while let Some(cursor) = others.0.cursor_front_mut() {
+            let (_, node) = cursor.remove_current();
+            self.0.insert(node);
+        }
+    }
+
     /// Ends the second mappings of `entries`.
     pub(super) fn end_all(&mut self, dev: &Device<Bound>, entries: Range<u32>) {
         if !self.0.is_empty() {
@@ -108,22 +116,25 @@ impl Tpt {
     /// has changed then.
     pub(crate) fn prepare_writing(&self, dev: &Device<Bound>, memory: &Reachable) -> Result {
         let run = memory.run();
-        self.with(|tables| {
-            let mut index = run.first;
-            let second = &mut tables.second_mappings;
-            let result = dma::map_pinned(dev, memory.pages(), Use::Write, |address, count| {
-                for number in 0..count {
-                    let address = address + u64::try_from(number * PAGE_SIZE)?;
-                    let mapping = (address, Use::Write);
-                    second
-                        .0
-                        .try_create_and_insert(index, mapping, GFP_KERNEL_ACCOUNT)?;
-                    index += 1;
-                }
+        let mut index = run.first;
+        let mut made = SecondMappings::default();
+        let result = dma::map_pinned(dev, memory.pages(), Use::Write, |address, count| {
+            for number in 0..count {
+                let address = address + u64::try_from(number * PAGE_SIZE)?;
+                let mapping = (address, Use::Write);
+                // Not charged: the caller holds the lock of its address space.
+                made.0.try_create_and_insert(index, mapping, GFP_KERNEL)?;
+                index += 1;
+            }
+            Ok(())
+        });
+        let entered = result.and_then(|()| {
+            self.with(|tables| {
+                tables.second_mappings.take_all(&mut made);
                 Ok(())
-            });
-            result.inspect_err(|_| second.end_all(dev, run.entries()))
-        })
+            })
+        });
+        entered.inspect_err(|_| made.end_all(dev, run.entries()))
     }
 
     /// Undoes [`Tpt::prepare_writing`].

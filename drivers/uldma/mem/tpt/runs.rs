@@ -66,7 +66,7 @@ impl Tables {
             share: None,
             own: None,
         };
-        let node = RBTreeNode::new(first, taken, GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNode::new(first, taken, GFP_KERNEL)?;
         self.pages.reserve(dev, first, count)?;
         self.taken_runs.insert(node);
         Ok(first)

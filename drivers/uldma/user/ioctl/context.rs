@@ -11,7 +11,10 @@ use kernel::{
 };
 
 use crate::{
-    dma::method::Method,
+    dma::{
+        context::VirtualContext,
+        method::Method, //
+    },
     hw::Hw,
     kernel_ext::errno::eopnotsupp,
     uapi::{
@@ -38,11 +41,12 @@ pub(super) fn create(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result 
     zero(arg.reserved)?;
     let method = Method::from_number(arg.method, open_file.shared.hw.geometry().methods)?;
     let watched = open_file.watch()?;
-    let mut objects = open_file.objects.lock();
     let no_data = arg.flags & uapi::ULDMA_CONTEXT_NO_DATA != 0;
-    let (number, key) = open_file.take_context(&watched, &mut objects, method, no_data)?;
+    let (space, events) = (&open_file.space, open_file.events.clone());
+    let vctx = VirtualContext::new(open_file.number, space, method, no_data, events)?;
+    let mut objects = open_file.objects.lock();
+    let (number, key) = open_file.take_context(&watched, &mut objects, vctx.clone())?;
     let context = objects.context.as_ref().ok_or(ENXIO)?;
-    let vctx = context.vctx.clone();
     arg.out_context = number;
     arg.out_page_offset = context.registers.offset();
     arg.out_status_offset = context.status.offset();

@@ -14,6 +14,7 @@ use crate::{
     mem::{
         exchange::{
             Exchange,
+            NewMemory,
             Part, //
         },
         tpt::{
@@ -68,12 +69,11 @@ impl Region {
         }
         let member = space.add_member();
         let share = Share::new(space.payer(), Resource::Regions, 1)?;
+        let new = NewMemory::allocate((space, mm), count)?;
+        // Only now: what is charged to the process may let it sleep.
         let guard = shared.gate.try_enter()?;
-        let (run, memory) = exchange.create(
-            (guard.dev(), &shared.tpt, &shared.mmap_offsets),
-            (owner.open_file, space, mm),
-            count,
-        )?;
+        let device = (guard.dev(), &shared.tpt, &shared.mmap_offsets);
+        let (run, memory) = exchange.add(device, (owner.open_file, space), new)?;
         let setup = RegionSetup {
             space: space.id(),
             access: Access::ALL,

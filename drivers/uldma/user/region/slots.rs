@@ -63,9 +63,13 @@ impl Region {
         let length = u64::try_from(sizes.count() * sizes.slot_bytes())?;
         let member = space.add_member();
         let share = Share::new(space.payer(), Resource::Regions, 1)?;
-        let guard = shared.gate.try_enter()?;
         let access = direction.access();
-        let (run, memory) = SlotMemory::create((guard.dev(), &shared.tpt), (space, mm), sizes)?;
+        let (memory, pages, charge) = SlotMemory::allocate((space, mm), sizes)?;
+        let slots = MessageSlots::new(memory, endpoint, direction)?;
+        // Only now: what is charged to the process may let it sleep.
+        let guard = shared.gate.try_enter()?;
+        let dev = guard.dev();
+        let run = shared.tpt.add_own_pages(dev, pages, charge, space.id())?;
         let setup = RegionSetup {
             space: space.id(),
             access,
@@ -75,12 +79,8 @@ impl Region {
             remote: None,
             export: None,
         };
-        let entered = MessageSlots::new(memory, endpoint, direction).and_then(|slots| {
-            let entered = Self::enter(shared, owner.open_file, share, &setup)?;
-            Ok((entered, slots))
-        });
-        match entered {
-            Ok(((slot, range), slots)) => Ok(Self {
+        match Self::enter(shared, owner.open_file, share, &setup) {
+            Ok((slot, range)) => Ok(Self {
                 slot,
                 addr: 0,
                 access,
