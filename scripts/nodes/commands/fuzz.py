@@ -73,7 +73,7 @@ def on_nodes(target: str, seconds: int, seed: int, replay: str) -> None:
         for mode in ATTACKS:
             time = seconds // len(ATTACKS)
             say(f"fuzz: {mode}, {time} s")
-            say(attack(a, b, f"-t {time} -s {seed} {mode}", time + TIMEOUT))
+            say(attack(a, b, [f"-t {time} -s {seed} {mode}"], time + TIMEOUT))
             pair.check_logs()
 
 
