@@ -87,6 +87,10 @@ kernel::prelude::module! {
             default: 0,
             description: "Maximum of transfers through the kernel in flight per user without CAP_SYS_RESOURCE; 0: a quarter of the device's",
         },
+        user_objects: usize {
+            default: 0,
+            description: "Maximum of open files, contexts of open files and segments, all together, per user without CAP_SYS_RESOURCE; 0: a quarter of the device's",
+        },
         context_slice_ms: u32 {
             default: 10,
             description: "Time slice in milliseconds of a context while others wait for one; longer slices cost fewer switches, shorter ones less waiting",

@@ -92,6 +92,12 @@ pub(super) fn of(geometry: &Geometry) -> Result<(Amounts, Limits)> {
             layout::QUEUE_DEPTH,
             &module_parameters::user_transfers,
         ),
+        (
+            // An address space has an open file, so this leaves numbers of address spaces, too.
+            Resource::Objects,
+            lmm::MAX_SPACES,
+            &module_parameters::user_objects,
+        ),
     ] {
         capacity = capacity.with(resource, all);
         chosen = chosen.with(resource, parameter(each));

@@ -51,7 +51,11 @@ use crate::{
             DoorbellEvent,
             Events, //
         },
-        ledger::Payer,
+        ledger::{
+            Payer,
+            Resource,
+            Share, //
+        },
         mmap_offset::{
             Backing,
             MmapOffsets, //
@@ -94,6 +98,7 @@ pub(crate) struct Segment {
     doorbell: Arc<DoorbellEvent>,
     events: Arc<Events>,
     offers: Offers,
+    _share: Share,
 }
 
 /// Offers by peer. For a reader: the outstanding ones. For a writer: one while the mapping is
@@ -168,6 +173,7 @@ impl Segment {
         if name == 0 {
             return Err(EINVAL);
         }
+        let share = Share::new(payer, Resource::Objects, 1)?;
         let window = ctx.window_alloc.alloc(payer, length)?;
         let segment = zero(ctx, window).and_then(|()| {
             let mut state = ctx.segments.state.lock();
@@ -177,7 +183,7 @@ impl Segment {
             state.insert(|| {
                 Self::new(
                     ctx,
-                    open_file,
+                    (open_file, share),
                     events,
                     handle,
                     Role::Created(name, peer),
@@ -188,7 +194,8 @@ impl Segment {
         segment.inspect_err(|_| ctx.window_alloc.free(window))
     }
 
-    /// Attaches to a segment that `peer` offered in epoch `epoch`.
+    /// Attaches open file `open_file`, which pays `share`, to a segment that `peer` offered in epoch
+    /// `epoch`.
     ///
     /// # Errors
     ///
@@ -196,7 +203,7 @@ impl Segment {
     /// session, `ENOMEM`, `ENOSPC`.
     pub(crate) fn attach(
         ctx: &SegmentCtx<'_>,
-        open_file: u64,
+        owner: (u64, Share),
         events: &Arc<Events>,
         handle: u32,
         peer: u32,
@@ -211,13 +218,13 @@ impl Segment {
             return Err(estale());
         }
         state
-            .insert(|| Self::new(ctx, open_file, events, handle, Role::Attached(peer), window))
+            .insert(|| Self::new(ctx, owner, events, handle, Role::Attached(peer), window))
             .inspect_err(|_| state.give_back(ctx, peer, offered.offset))
     }
 
     fn new(
         ctx: &SegmentCtx<'_>,
-        open_file: u64,
+        (open_file, share): (u64, Share),
         events: &Arc<Events>,
         handle: u32,
         role: Role,
@@ -245,6 +252,7 @@ impl Segment {
                     doorbell: doorbell.clone(),
                     events: events.clone(),
                     offers: Offers::of(peer),
+                    _share: share,
                 };
                 Arc::new(segment, GFP_KERNEL_ACCOUNT).map_err(|err| {
                     ctx.mmap_offsets.remove(range);

@@ -62,6 +62,7 @@ use space::{
     DeviceOps,
     Space, //
 };
+pub(crate) use space_id::MAX_SPACES;
 use space_id::{
     SpaceId,
     SpaceIds, //

@@ -304,6 +304,8 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_user_max_endpoints = u32::try_from(limits.of(Resource::Endpoints))?;
     arg.out_user_transfers = u32::try_from(used.of(Resource::Transfers))?;
     arg.out_user_max_transfers = u32::try_from(limits.of(Resource::Transfers))?;
+    arg.out_user_objects = u32::try_from(used.of(Resource::Objects))?;
+    arg.out_user_max_objects = u32::try_from(limits.of(Resource::Objects))?;
     if geometry.backend == Backend::Adapter {
         // The thread that handles the interrupt wakes the program.
         let cost = shared.completion_cost() + wakeup::cost_by_thread();
@@ -443,17 +445,19 @@ fn segment_attach(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let peer = open_file.shared.link.named(arg.peer)?;
     let epoch = open_file.shared.segments.epoch(peer.node());
     let query = Query::Segment(arg.name);
-    let answer = user.wait(&arg, |deadline| {
-        let shared = &open_file.shared;
-        shared.ask(open_file.asker(), peer, query, deadline)
-    })?;
-    let Answer::Segment(created) = answer else {
-        return Err(eproto());
-    };
+    // The peer counts its answer, so it is asked when nothing but memory can be missing.
     open_file.make(Kind::Other, user, &mut arg, |handle, arg| {
+        let shared = &open_file.shared;
+        let share = Share::new(open_file.space.payer(), Resource::Objects, 1)?;
+        let answer = user.wait(arg, |deadline| {
+            shared.ask(open_file.asker(), peer, query, deadline)
+        })?;
+        let Answer::Segment(created) = answer else {
+            return Err(eproto());
+        };
         let segment = Segment::attach(
-            &open_file.shared.segment_ctx(),
-            open_file.number,
+            &shared.segment_ctx(),
+            (open_file.number, share),
             &open_file.events,
             handle,
             peer.node(),

@@ -70,7 +70,11 @@ use crate::{
     },
     user_abi::{
         events::Events,
-        ledger::Payer,
+        ledger::{
+            Payer,
+            Resource,
+            Share, //
+        },
         mmap_offset::{
             Backing,
             MmapRange, //
@@ -113,6 +117,7 @@ pub(crate) struct OpenFile {
     work: Work<OpenFile>,
     /// The thread whose wait for registers has timed out, or 0.
     waited_in_vain: Atomic<i32>,
+    _share: Share,
 }
 
 impl_has_work! {
@@ -159,7 +164,7 @@ impl OpenFile {
     /// # Errors
     ///
     /// `ENODEV` if the device is unbound, `EPERM` without an address space, `ENOSPC` if the device
-    /// has no number for another address space, `ENOMEM`.
+    /// has no number for another address space, `EDQUOT` beyond the limits of the user, `ENOMEM`.
     pub(crate) fn open(shared: Arc<Shared>) -> Result<Arc<Self>> {
         if !shared.gate.is_open() {
             return Err(ENODEV);
@@ -207,6 +212,9 @@ impl OpenFile {
     }
 
     fn new(shared: Arc<Shared>, space: Arc<Space>) -> Result<Arc<Self>> {
+        // The payer is that of the address space, so it is known without `mmap_lock`, and this
+        // waits for no user: the ledger's lock is innermost.
+        let share = Share::new(space.payer(), Resource::Objects, 1)?;
         let events = Arc::pin_init(Events::new(), GFP_KERNEL)?;
         let exchange = Exchange::new()?;
         let number = shared.add_file(events.clone(), exchange.clone())?;
@@ -227,6 +235,7 @@ impl OpenFile {
             is_watched: Atomic::new(false),
             work <- new_work!("uldma::OpenFile::work"),
             waited_in_vain: Atomic::new(0),
+            _share: share,
         });
         Arc::pin_init(open_file, GFP_KERNEL).inspect_err(|_| keep.remove_file(number))
     }
@@ -331,7 +340,8 @@ impl OpenFile {
     /// # Errors
     ///
     /// `EBUSY` if the open file has one, all are in use, the limits of exclusive contexts are
-    /// reached, or the address space has a context that needs notification already; `EOPNOTSUPP`
+    /// reached, or the address space has a context that needs notification already; `EDQUOT` beyond
+    /// the limits of objects; `EOPNOTSUPP`
     /// if context switches cannot be reported; `ENOSPC` if all mmap offsets are used up; `ENOMEM`;
     /// `ETIMEDOUT` if the device does not answer; `EREMOTEIO` if it cannot access the status page;
     /// `ENODEV` if it is unbound.

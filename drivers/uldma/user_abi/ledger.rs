@@ -46,10 +46,18 @@ pub(crate) enum Resource {
     Endpoints,
     /// Transfers that the kernel has started and that have not ended.
     Transfers,
+    /// Objects of the kernel that the device has no table for: open files, the virtual contexts of
+    /// open files, and both sides of segments.
+    ///
+    /// One resource for all of them, since each costs others the same, memory of the kernel and a
+    /// place in trees that are searched under locks of the device, and a program may have any mixture.
+    /// A range that can be mapped belongs to one of these objects, to a region or to an endpoint, of
+    /// which each has a share, and at most three ranges.
+    Objects,
 }
 
 /// Number of resources.
-const COUNT: usize = 10;
+const COUNT: usize = 11;
 
 /// An amount of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +114,7 @@ impl Limits {
             (Requests, 4, 16),
             (Endpoints, 4, 16),
             (Transfers, 4, 16),
+            (Objects, 4, 16),
         ] {
             let all = capacity.of(resource);
             let each = match chosen.of(resource) {

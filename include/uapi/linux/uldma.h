@@ -71,8 +71,8 @@
  *  - ENOMEM: no memory, or RLIMIT_MEMLOCK would be exceeded.
  *  - ENOSPC: a table of the device, the window or the open file is full.
  *  - EDQUOT: the user has as many regions, pages of the device's table,
- *    connections, ports, bytes of the window, requests to peers or endpoints as one without
- *    CAP_SYS_RESOURCE can have (DOC: shares of users).
+ *    connections, ports, bytes of the window, requests to peers, endpoints, or open files,
+ *    contexts and segments, as one without CAP_SYS_RESOURCE can have (DOC: shares of users).
  *  - EEXIST: the name is taken.
  *  - EBUSY: a page is being sent, the open file has a context already, or the device has no context
  *    free that the user can have, or the transfer queue is full, or the open file
@@ -348,6 +348,9 @@ enum uldma_backend {
  * @out_user_transfers: transfers through the kernel (ULDMA_IOC_DMA) that the user has
  *	started and that have not ended
  * @out_user_max_transfers: of these, how many the user can have
+ * @out_user_objects: open files that the user has, contexts of open files, whether
+ *	they have registers now or not, and segments, created or attached
+ * @out_user_max_objects: of these, how many the user can have
  *
  * The user of an open file is the one as whom the process ran that first opened
  * the device in this address space. It has no limits but the device's if that
@@ -399,6 +402,8 @@ struct uldma_query {
 	__aligned_u64 out_completion_ns;
 	__u32 out_user_transfers;
 	__u32 out_user_max_transfers;
+	__u32 out_user_objects;
+	__u32 out_user_max_objects;
 };
 
 /**
@@ -453,16 +458,18 @@ struct uldma_peer_query {
  * imports; contexts;
  * connections, and ports that have a listener; bytes of this node's section of
  * the window; requests that wait for an answer of a peer; endpoints; transfers
- * through the kernel that have not ended. One that had no
+ * through the kernel that have not ended; and, together, open files, contexts of
+ * open files, and segments that were created or attached. One that had no
  * CAP_SYS_RESOURCE when it opened the device can have as much as the module's
  * parameters user_regions, user_pages, user_contexts, user_exclusive_contexts,
- * user_connections, user_listeners, user_window_bytes, user_requests, user_endpoints and
- * user_transfers say: unless they are set, half of the contexts, a quarter of them exclusive, which
- * the driver cannot take back for another open file, and a quarter of all else.
+ * user_connections, user_listeners, user_window_bytes, user_requests, user_endpoints,
+ * user_transfers and user_objects say: unless they are set, half of the contexts, a
+ * quarter of them exclusive, which the driver cannot take back for another open file,
+ * and a quarter of all else.
  * All such users together leave a quarter of the contexts that the driver can take
  * back, and 1 of 16 of all else.
  *
- * A call that needs more fails with EDQUOT. For one context more, the driver takes
+ * A call that needs more fails with EDQUOT, open() too. For one context more, the driver takes
  * back one of the user's own that is idle, or the call fails with EBUSY. A
  * connection that a peer makes counts for the listener's user; where that user
  * can have no more, the peer's call fails with ECONNREFUSED. A connection that has

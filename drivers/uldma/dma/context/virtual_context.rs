@@ -74,10 +74,15 @@ pub(crate) struct VirtualContext {
     pub(super) number: Atomic<u32>,
     #[pin]
     pub(super) past: Mutex<Past>,
+    _share: Share,
 }
 
 impl VirtualContext {
     /// Creates a detached virtual context.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` beyond the limits of the user, `ENOMEM`.
     pub(crate) fn new(
         open_file: u64,
         space: &Arc<Space>,
@@ -85,6 +90,7 @@ impl VirtualContext {
         no_data: bool,
         events: Arc<Events>,
     ) -> Result<Arc<Self>> {
+        let share = Share::new(space.payer(), Resource::Objects, 1)?;
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
         let queue = if method.needs_queue() {
             Some(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?)
@@ -102,6 +108,7 @@ impl VirtualContext {
             events,
             number: Atomic::new(0),
             past <- new_mutex!(Past::default(), "uldma::VirtualContext::past"),
+            _share: share,
         });
         Arc::pin_init(vctx, GFP_KERNEL_ACCOUNT)
     }

@@ -20,8 +20,10 @@ use kernel::{
     }, //
 };
 
+/// Numbers of a device, with that of the kernel.
+const NUMBERS: usize = 1 << 16;
 /// Spaces that a device can have at a time.
-const MAX_SPACES: usize = 1 << 16;
+pub(crate) const MAX_SPACES: usize = NUMBERS - 1;
 
 /// The numbers of one device.
 #[pin_data]
@@ -35,7 +37,7 @@ pub(super) struct SpaceIds {
 impl SpaceIds {
     /// Creates a set in which all numbers are free except 0, which is the kernel's.
     pub(super) fn new() -> Result<Arc<Self>> {
-        let mut pool = IdPool::with_capacity(MAX_SPACES, GFP_KERNEL)?;
+        let mut pool = IdPool::with_capacity(NUMBERS, GFP_KERNEL)?;
         pool.find_unused_id(0).ok_or(ENOSPC)?.acquire();
         let ids = pin_init!(Self {
             pool <- new_mutex!(pool, "uldma::SpaceIds::pool"),
@@ -77,7 +79,7 @@ impl SpaceId {
 
     /// The number.
     pub(super) fn number(&self) -> u32 {
-        // There are `MAX_SPACES` numbers.
+        // There are `NUMBERS` numbers.
         u32::try_from(self.id).unwrap_or(u32::MAX)
     }
 }

@@ -271,12 +271,15 @@ TEST_F(peer, segment)
 {
 	__u64 length = 5 * page_size();
 	struct segment other;
+	__u32 objects;
 
 	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT, { 0, NAME, length }));
 	ASSERT_EQ(0, peer_call(&self->peer, PEER_SEGMENT,
 			       { 1, NAME + 1, page_size() }));
+	objects = query(self->fd).out_user_objects;
 	ASSERT_EQ(0, segment_attach(self->fd, NAME, &self->s));
 	ASSERT_EQ(0, segment_attach(self->fd, NAME + 1, &other));
+	EXPECT_EQ(objects + 2, query(self->fd).out_user_objects);
 	EXPECT_EQ(length, self->s.length);
 	EXPECT_EQ(page_size(), other.length);
 	ASSERT_EQ(0, segment_map(self->fd, &self->s));
@@ -292,6 +295,7 @@ TEST_F(peer, segment)
 	}
 	ASSERT_EQ(0, peer_call(&self->peer, PEER_CLOSE, { 1 }));
 	EXPECT_EQ(-ENOENT, segment_attach(self->fd, NAME + 1, &other));
+	EXPECT_EQ(objects + 2, query(self->fd).out_user_objects);
 }
 
 TEST_F(peer, segment_of_this_node)

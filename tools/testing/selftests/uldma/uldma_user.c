@@ -124,6 +124,7 @@ TEST_F(user, root)
 	EXPECT_EQ(q.out_max_pages, q.out_user_max_pages);
 	EXPECT_EQ(q.out_contexts, q.out_user_max_contexts);
 	EXPECT_EQ(q.out_contexts, q.out_user_max_exclusive_contexts);
+	EXPECT_EQ(65535, q.out_user_max_objects);
 	EXPECT_LT(q.out_window_size / 2, q.out_user_max_window);
 	EXPECT_GT(q.out_window_size, q.out_user_max_window);
 }
@@ -409,6 +410,115 @@ TEST_F(user, endpoints_of_a_device_without)
 	int ret = endpoint_create(self->fd, 0, 1, &e);
 
 	EXPECT_EQ(ret, in_child(endpoint_as_other, NULL));
+}
+
+/* Files, as many as the user gets, by one process. */
+static void take_files(int out, void *arg)
+{
+	struct rlimit limit = { 1 << 17, 1 << 17 };
+	struct loot loot = { };
+	int fd = -1, last;
+
+	loot.error = setrlimit(RLIMIT_NOFILE, &limit) ? -errno :
+			     become(HOSTILE, 16 * page_size());
+	while (!loot.error) {
+		last = fd;
+		fd = uldma_open(0);
+		loot.error = fd < 0 ? fd : 0;
+		loot.count += !loot.error;
+	}
+	loot.q = query(last);
+	tell(out, &loot);
+}
+
+static int open_as(uid_t uid)
+{
+	int ret = become(uid, 16 * page_size());
+	int fd = uldma_open(0);
+
+	return ret ?: fd < 0 ? fd : 0;
+}
+
+static int open_as_other(void *arg)
+{
+	return open_as(OTHER);
+}
+
+static int open_as_hostile(void *arg)
+{
+	return open_as(HOSTILE);
+}
+
+TEST_F_TIMEOUT(user, open_files, 400)
+{
+	__u32 most = self->before.out_user_max_objects;
+	struct loot loot = { };
+	int fd;
+
+	ASSERT_EQ(0, helper_start(&self->helper, take_files, NULL));
+	ASSERT_EQ(sizeof(loot), read(self->helper.fd, &loot, sizeof(loot)));
+	EXPECT_EQ(-EDQUOT, loot.error);
+	EXPECT_EQ(loot.count, loot.q.out_user_objects);
+	EXPECT_EQ(loot.count, loot.q.out_user_max_objects);
+	/* Enough for thousands, and no more than four users can take all. */
+	EXPECT_EQ(most / 4, loot.count);
+	EXPECT_LE(16000, loot.count);
+
+	/* Neither root nor another user notices; another process of his does. */
+	fd = uldma_open(0);
+	EXPECT_LE(0, fd);
+	close(fd);
+	EXPECT_EQ(0, in_child(open_as_other, NULL));
+	EXPECT_EQ(-EDQUOT, in_child(open_as_hostile, NULL));
+	ASSERT_EQ(0, helper_kill(&self->helper));
+	self->helper.pid = 0;
+	EXPECT_EQ(0, in_child(open_as_hostile, NULL));
+}
+
+/* Files with a context each, nearly all of which have no registers, and a segment each. */
+static void take_mixture(int out, void *arg)
+{
+	struct loot loot = { };
+	struct context c;
+	struct segment s;
+	int fd = -1;
+
+	loot.error = become(HOSTILE, 16 * page_size());
+	while (!loot.error && loot.count < 64) {
+		fd = uldma_open(0);
+		loot.error = fd < 0 ? fd :
+			     segment_create(fd, NAME + loot.count, 1, &s);
+		/* Until one of the others has had its own for long enough. */
+		while (!loot.error) {
+			loot.error = context_create(fd, &c);
+			if (loot.error != -EBUSY)
+				break;
+			loot.error = sched_yield();
+		}
+		loot.count += !loot.error;
+	}
+	loot.q = query(fd);
+	loot.error = loot.error ?: context_destroy(fd) ?:
+		     segment_destroy(fd, s.handle);
+	tell(out, &loot);
+	loot.q = query(fd);
+	tell(out, &loot);
+}
+
+TEST_F_TIMEOUT(user, objects_of_all_kinds, 100)
+{
+	__u32 method = ULDMA_METHOD_EXTENDED_SHADOW;
+	struct loot loot = { };
+
+	if (!(self->before.out_methods & 1U << method))
+		SKIP(return, "no contexts");
+	ASSERT_EQ(0, helper_start(&self->helper, take_mixture, NULL));
+	ASSERT_EQ(sizeof(loot), read(self->helper.fd, &loot, sizeof(loot)));
+	EXPECT_EQ(0, loot.error);
+	EXPECT_EQ(64, loot.count);
+	EXPECT_EQ(3 * loot.count, loot.q.out_user_objects);
+	ASSERT_EQ(sizeof(loot), read(self->helper.fd, &loot, sizeof(loot)));
+	EXPECT_EQ(3 * loot.count - 2, loot.q.out_user_objects);
 }
 
 TEST_HARNESS_MAIN

@@ -76,6 +76,8 @@ struct UserInfo {
     max_endpoints: u32,
     transfers: u32,
     max_transfers: u32,
+    objects: u32,
+    max_objects: u32,
 }
 
 impl UserInfo {
@@ -101,6 +103,8 @@ impl UserInfo {
             max_endpoints: shares.endpoints.1,
             transfers: shares.transfers.0,
             max_transfers: shares.transfers.1,
+            objects: shares.objects.0,
+            max_objects: shares.objects.1,
         }
     }
 
@@ -108,7 +112,7 @@ impl UserInfo {
         format!(
             "{} of {} regions, {} of {} pages, {} of {} contexts ({} of {} exclusive), \
              {} of {} connections, {} of {} ports, {} of {} bytes of the window, {} of {} requests, \
-             {} of {} endpoints, {} of {} transfers",
+             {} of {} endpoints, {} of {} transfers, {} of {} objects",
             self.regions,
             self.max_regions,
             self.pages,
@@ -128,7 +132,9 @@ impl UserInfo {
             self.endpoints,
             self.max_endpoints,
             self.transfers,
-            self.max_transfers
+            self.max_transfers,
+            self.objects,
+            self.max_objects
         )
     }
 }

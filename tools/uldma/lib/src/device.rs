@@ -354,6 +354,8 @@ pub struct UserShares {
     pub endpoints: (u32, u32),
     /// Transfers through the kernel that have not ended.
     pub transfers: (u32, u32),
+    /// Open files, their contexts, and segments.
+    pub objects: (u32, u32),
 }
 
 impl UserShares {
@@ -372,6 +374,7 @@ impl UserShares {
             requests: (raw.out_user_requests, raw.out_user_max_requests),
             endpoints: (raw.out_user_endpoints, raw.out_user_max_endpoints),
             transfers: (raw.out_user_transfers, raw.out_user_max_transfers),
+            objects: (raw.out_user_objects, raw.out_user_max_objects),
         }
     }
 }
