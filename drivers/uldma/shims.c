@@ -73,6 +73,18 @@ bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
 					   timeout) >= 0;
 }
 
+/*
+ * Makes the page table that an insertion at the address of a fault needs. The
+ * insertion would do that itself, but under the locks of its caller.
+ */
+int uldma_alloc_page_table(struct vm_fault *vmf)
+{
+	if (!pmd_none(pmdp_get_lockless(vmf->pmd)))
+		return 0;
+	return apply_to_page_range(vmf->vma->vm_mm, vmf->address & PAGE_MASK,
+				   PAGE_SIZE, NULL, NULL);
+}
+
 void uldma_release_fault_lock(struct vm_fault *vmf)
 {
 	release_fault_lock(vmf);

@@ -43,7 +43,7 @@ METHODS = (
     "nodes:methods",
     "nodes:initiation",
 )
-CONTEXTS = _programs("context", "lend", "mmap", "user")
+CONTEXTS = _programs("context", "lend", "mmap", "user", "charged")
 QUEUES = _programs("queue", "queue_abuse")
 MESSAGES = (
     *_programs("endpoint", "endpoint_size", "msg", "peer_message", "peer_msg"),

@@ -106,7 +106,8 @@ pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
     /// `mmap`: checks a new mapping, whose pages come from [`FileOperations::fault`].
     fn mmap(this: ArcBorrow<'_, Self>, mapping: &NewMapping<'_>) -> Result<MappingRights>;
 
-    /// Puts a page into a mapping. `mmap_lock` is held: no user copies, no pinning, no waiting.
+    /// Puts a page into a mapping. `mmap_lock` is held: no user copies, no pinning, no waiting. The page
+    /// table of the page is there.
     fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<Served, FaultError>;
 
     /// Waits until [`FileOperations::fault`], which is called again then, can succeed. A signal
@@ -361,7 +362,7 @@ impl<T: FileOperations> Vtable<T> {
         let fault = unsafe { Fault::from_raw(vmf) };
         // SAFETY: A VMA keeps its file open.
         let private = unsafe { Self::private(fault.file()) };
-        match T::fault(private, &fault) {
+        match fault.make_table().and_then(|()| T::fault(private, &fault)) {
             Ok(Served::Now) => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
             Ok(Served::Later) => match fault.patience() {
                 Patience::None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,

@@ -27,6 +27,7 @@ use kernel::{
 };
 
 unsafe extern "C" {
+    fn uldma_alloc_page_table(vmf: *mut bindings::vm_fault) -> c_int;
     fn uldma_release_fault_lock(vmf: *mut bindings::vm_fault);
     fn uldma_vma_set_caching(vma: *mut bindings::vm_area_struct, caching: u32);
     fn uldma_insert_writable(
@@ -198,6 +199,17 @@ impl<'a> Fault<'a> {
         let interruptible = self.has(fault_flag_FAULT_FLAG_INTERRUPTIBLE);
         Patience::Wait {
             interruptible: interruptible && self.has(fault_flag_FAULT_FLAG_USER),
+        }
+    }
+
+    /// Allocates the page table for the page of the fault, unless there is one. An insertion does that,
+    /// too, but under the lock of the frame; the control group of the process can make it sleep there.
+    pub(super) fn make_table(&self) -> Result<(), FaultError> {
+        // SAFETY: This is the argument of a fault handler, whose VMA is valid, and whose upper tables
+        // exist, while the fault is handled.
+        match unsafe { uldma_alloc_page_table(core::ptr::from_ref(self.vmf).cast_mut()) } {
+            0 => Ok(()),
+            _ => Err(FaultError::Memory),
         }
     }
 

@@ -6,7 +6,8 @@
 //! all its mappings. Faults insert pages under the lock of the ranges, so that none is inserted
 //! after its range was removed. A [memory](Memories) inserts its pages under its own lock.
 //!
-//! Locks are taken in this order: 1. `mmap_lock` 2. `ranges`.
+//! Locks are taken in this order: 1. `mmap_lock` 2. `ranges`. Faults of all processes take `ranges`, so
+//! nothing is allocated under it, and no search under it passes ranges of other open files.
 
 use core::ops;
 
@@ -145,19 +146,30 @@ impl Backing {
 
 struct Range {
     pages: usize,
-    open_file: u64,
     backing: Backing,
     writable: bool,
 }
 
+/// The place of a range among those of all open files: a search for one of an open file, or for all that
+/// depend on its context, passes no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RangeKey {
+    open_file: u64,
+    is_of_context: bool,
+    first: usize,
+}
+
+/// Memory for one range.
+pub(crate) struct RangeRoom(RBTreeNodeReservation<RangeKey, Range>);
+
 struct Ranges {
-    by_page: RBTree<usize, Range>,
+    by_key: RBTree<RangeKey, Range>,
     /// The context of each open file with a virtual context; none while that is detached.
     contexts: RBTree<u64, Option<u32>>,
     /// First page of the next range.
     next: usize,
     /// The memory of the range that was removed last, for the next one.
-    spare: Option<RBTreeNodeReservation<usize, Range>>,
+    spare: Option<RangeRoom>,
 }
 
 /// All ranges of one device.
@@ -171,7 +183,7 @@ pub(crate) struct MmapOffsets {
 /// A range that can be mapped, until [`MmapOffsets::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MmapRange {
-    first: usize,
+    key: RangeKey,
     pages: usize,
 }
 
@@ -179,12 +191,12 @@ impl MmapRange {
     /// Returns the place in the range of file page `page`, if the range begins at `start`.
     pub(crate) fn place(&self, start: usize, page: usize) -> Option<usize> {
         let place = page.checked_sub(start)?;
-        (start == self.first && place < self.pages).then_some(place)
+        (start == self.key.first && place < self.pages).then_some(place)
     }
 
     /// Returns the numbers of those file pages that [have a place](Self::place).
     pub(crate) fn places(&self, start: usize, pages: ops::Range<usize>) -> ops::Range<usize> {
-        if start != self.first {
+        if start != self.key.first {
             return 0..0;
         }
         let place = |page: usize| page.saturating_sub(start).min(self.pages);
@@ -193,7 +205,7 @@ impl MmapRange {
 
     /// The `mmap()` offset of the range.
     pub(crate) fn offset(&self) -> u64 {
-        (self.first as u64) << PAGE_SHIFT
+        (self.key.first as u64) << PAGE_SHIFT
     }
 
     /// Bytes of the range.
@@ -206,15 +218,9 @@ impl MmapOffsets {
     /// Creates an empty set of ranges.
     pub(crate) fn new() -> Result<impl PinInit<Self, Error>> {
         let mapping = SharedMapping::new()?;
-        let ranges = Ranges {
-            by_page: RBTree::new(),
-            contexts: RBTree::new(),
-            next: PAGES.start,
-            spare: None,
-        };
         Ok(try_pin_init!(Self {
             mapping,
-            ranges <- new_mutex!(ranges, "uldma::MmapOffsets::ranges"),
+            ranges <- new_mutex!(Ranges::new(), "uldma::MmapOffsets::ranges"),
         }))
     }
 
@@ -224,6 +230,12 @@ impl MmapOffsets {
     }
 
     /// Adds a range of `pages` pages for `open_file`.
+    ///
+    /// The object whose range this is has a share in the ledger.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENOSPC` if all file pages are used up.
     pub(crate) fn add(
         &self,
         open_file: u64,
@@ -231,32 +243,47 @@ impl MmapOffsets {
         backing: Backing,
         writable: bool,
     ) -> Result<MmapRange> {
-        let range = Range {
-            pages,
-            open_file,
-            backing,
-            writable,
-        };
-        let mut ranges = self.ranges.lock();
-        let first = ranges.next;
-        let next = first.checked_add(pages).ok_or(ENOSPC)?;
-        if next > PAGES.end {
-            return Err(ENOSPC);
+        let room = self.room()?;
+        self.insert(room, open_file, pages, backing, writable)
+    }
+
+    /// Returns room for a range.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn room(&self) -> Result<RangeRoom> {
+        let spare = self.ranges.lock().spare.take();
+        // Without the lock, as the control group of the process can make this sleep.
+        match spare {
+            Some(room) => Ok(room),
+            None => Ok(RangeRoom(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)),
         }
-        let node = match ranges.spare.take() {
-            Some(spare) => spare,
-            None => RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
-        };
-        ranges.next = next;
-        ranges.by_page.insert(node.into_node(first, range));
-        Ok(MmapRange { first, pages })
+    }
+
+    /// Adds a range as [`MmapOffsets::add`] does, without allocating memory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if all file pages are used up.
+    pub(crate) fn insert(
+        &self,
+        room: RangeRoom,
+        open_file: u64,
+        pages: usize,
+        backing: Backing,
+        writable: bool,
+    ) -> Result<MmapRange> {
+        self.ranges
+            .lock()
+            .insert(room, open_file, pages, backing, writable)
     }
 
     /// Revokes a range of a peer's section, whose mmap range stays until it is removed. When this
     /// returns, stores do not reach the peer.
     pub(crate) fn revoke(&self, range: MmapRange) {
         let mut ranges = self.ranges.lock();
-        if let Some(found) = ranges.by_page.get_mut(&range.first) {
+        if let Some(found) = ranges.by_key.get_mut(&range.key) {
             found.backing.sink();
         }
         drop(ranges);
@@ -265,11 +292,12 @@ impl MmapOffsets {
 
     /// Removes a range: accesses to mappings of it fail with SIGBUS from now on.
     pub(crate) fn remove(&self, range: MmapRange) {
-        let removed = self.ranges.lock().by_page.remove_node(&range.first);
+        let removed = self.ranges.lock().by_key.remove_node(&range.key);
         self.mapping.zap(range.offset(), range.length());
         // Backing pages may be freed only now that they are not mapped any more.
         if let Some(spare) = removed.map(RBTreeNode::into_reservation) {
-            self.ranges.lock().spare = Some(spare);
+            let before = self.ranges.lock().spare.replace(RangeRoom(spare));
+            drop(before);
         }
     }
 
@@ -303,25 +331,10 @@ impl MmapOffsets {
     fn zap_context(&self, open_file: u64) {
         // Finds the next range anew each time, since zapping must not happen under the lock.
         let mut next = 0;
-        while let Some(range) = self.of_context_from(open_file, next) {
+        let find = |from| self.ranges.lock().of_context_from(open_file, from);
+        while let Some(range) = find(next) {
             self.mapping.zap(range.offset(), range.length());
-            next = range.first + range.pages;
-        }
-    }
-
-    /// Returns the first range from file page `from` on that depends on the context of `open_file`.
-    fn of_context_from(&self, open_file: u64, from: usize) -> Option<MmapRange> {
-        let mut ranges = self.ranges.lock();
-        let mut cursor = ranges.by_page.cursor_lower_bound_mut(&from)?;
-        loop {
-            let (first, range) = cursor.current();
-            if range.open_file == open_file && range.backing.is_of_context() {
-                return Some(MmapRange {
-                    first: *first,
-                    pages: range.pages,
-                });
-            }
-            cursor = cursor.move_next()?;
+            next = range.key.first + range.pages;
         }
     }
 
@@ -339,9 +352,9 @@ impl MmapOffsets {
         pages: usize,
     ) -> Result<MappingRights> {
         let ranges = self.ranges.lock();
-        let (start, range) = ranges.containing(first).ok_or(EINVAL)?;
+        let (start, range) = ranges.containing(open_file, first).ok_or(EINVAL)?;
         let end = first.checked_add(pages).ok_or(EINVAL)?;
-        if range.open_file != open_file || end > start + range.pages {
+        if end > start + range.pages {
             return Err(EINVAL);
         }
         if matches!(range.backing, Backing::Shadow(_)) && ranges.contexts.get(&open_file).is_none()
@@ -363,10 +376,8 @@ impl MmapOffsets {
         fault: &Fault<'_>,
     ) -> Result<Served, FaultError> {
         let ranges = self.ranges.lock();
-        let (start, range) = ranges.containing(fault.page()).ok_or(FaultError::Bus)?;
-        if range.open_file != open_file {
-            return Err(FaultError::Bus);
-        }
+        let found = ranges.containing(open_file, fault.page());
+        let (start, range) = found.ok_or(FaultError::Bus)?;
         if let Backing::Memory(memories, memory) = &range.backing {
             let (memories, memory) = (memories.clone(), *memory);
             // The memory has a lock of its own.
@@ -386,19 +397,75 @@ impl MmapOffsets {
 }
 
 impl Ranges {
-    /// Returns the range that contains file page `page`.
-    fn containing(&self, page: usize) -> Option<(usize, &Range)> {
-        let found = match self.by_page.cursor_lower_bound(&page) {
-            Some(cursor) if *cursor.current().0 == page => return self.at(page),
-            Some(cursor) => cursor.peek_prev().map(|(first, _)| *first),
-            None => self.by_page.cursor_back().map(|cursor| *cursor.current().0),
-        }?;
-        self.at(found)
-            .filter(|(first, range)| page < first + range.pages)
+    fn new() -> Self {
+        Self {
+            by_key: RBTree::new(),
+            contexts: RBTree::new(),
+            next: PAGES.start,
+            spare: None,
+        }
     }
 
-    fn at(&self, first: usize) -> Option<(usize, &Range)> {
-        Some((first, self.by_page.get(&first)?))
+    fn insert(
+        &mut self,
+        room: RangeRoom,
+        open_file: u64,
+        pages: usize,
+        backing: Backing,
+        writable: bool,
+    ) -> Result<MmapRange> {
+        let key = RangeKey {
+            open_file,
+            is_of_context: backing.is_of_context(),
+            first: self.next,
+        };
+        let next = key.first.checked_add(pages).ok_or(ENOSPC)?;
+        if next > PAGES.end {
+            return Err(ENOSPC);
+        }
+        self.next = next;
+        let range = Range {
+            pages,
+            backing,
+            writable,
+        };
+        self.by_key.insert(room.0.into_node(key, range));
+        Ok(MmapRange { key, pages })
+    }
+
+    /// Returns the range of `open_file` that contains file page `page`.
+    fn containing(&self, open_file: u64, page: usize) -> Option<(usize, &Range)> {
+        let of_kind = |is_of_context| {
+            let key = RangeKey {
+                open_file,
+                is_of_context,
+                first: page,
+            };
+            let found = match self.by_key.cursor_lower_bound(&key) {
+                Some(cursor) if *cursor.current().0 == key => Some(key),
+                Some(cursor) => cursor.peek_prev().map(|(before, _)| *before),
+                None => self.by_key.cursor_back().map(|cursor| *cursor.current().0),
+            }?;
+            let range = self.by_key.get(&found)?;
+            let is_there = (found.open_file, found.is_of_context) == (open_file, is_of_context)
+                && page < found.first + range.pages;
+            is_there.then_some((found.first, range))
+        };
+        of_kind(false).or_else(|| of_kind(true))
+    }
+
+    /// Returns the first range of `open_file` from file page `from` on that depends on its context.
+    fn of_context_from(&self, open_file: u64, from: usize) -> Option<MmapRange> {
+        let cursor = self.by_key.cursor_lower_bound(&RangeKey {
+            open_file,
+            is_of_context: true,
+            first: from,
+        })?;
+        let (key, range) = cursor.current();
+        (key.open_file == open_file && key.is_of_context).then_some(MmapRange {
+            key: *key,
+            pages: range.pages,
+        })
     }
 }
 
@@ -409,10 +476,12 @@ mod tests {
     /// A fault may come late: its memory has ended, and another one has its number.
     #[test]
     fn pages_of_an_earlier_range_have_no_place() {
-        let range = MmapRange {
+        let key = RangeKey {
+            open_file: 1,
+            is_of_context: false,
             first: 10,
-            pages: 4,
         };
+        let range = MmapRange { key, pages: 4 };
         assert_eq!(range.place(10, 10), Some(0));
         assert_eq!(range.place(10, 13), Some(3));
         assert_eq!(range.place(10, 14), None);
@@ -423,5 +492,52 @@ mod tests {
         assert_eq!(range.places(10, 8..16), 0..4);
         assert!(range.places(10, 14..16).is_empty());
         assert!(range.places(6, 10..12).is_empty());
+    }
+
+    /// Adds ranges of pages by turns: two of the context of each open file, and one beside it.
+    fn ranges(files: &[u64]) -> Result<Ranges> {
+        let mut ranges = Ranges::new();
+        let kinds: [(fn() -> Backing, usize); 3] = [
+            (|| Backing::Context, 2),
+            (|| Backing::Inbound(0, 0), 3),
+            (|| Backing::Context, 1),
+        ];
+        for (backing, pages) in kinds {
+            for file in files {
+                let room = RangeRoom(RBTreeNodeReservation::new(GFP_KERNEL)?);
+                ranges.insert(room, *file, pages, backing(), true)?;
+            }
+        }
+        Ok(ranges)
+    }
+
+    #[test]
+    fn a_search_for_ranges_of_a_context_finds_no_others() -> Result {
+        let ranges = ranges(&[1, 2, 3])?;
+        let first = |file, from| Some(ranges.of_context_from(file, from)?.key.first);
+        for (file, before, after) in [(1, 1, 16), (2, 3, 17), (3, 5, 18)] {
+            assert_eq!(first(file, 0), Some(before));
+            assert_eq!(first(file, before + 2), Some(after));
+            assert_eq!(first(file, after + 1), None);
+        }
+        assert_eq!(first(0, 0), None);
+        assert_eq!(first(4, 0), None);
+        Ok(())
+    }
+
+    #[test]
+    fn an_open_file_finds_its_own_pages_only() -> Result {
+        let ranges = ranges(&[1, 2, 3])?;
+        let start = |file, page| Some(ranges.containing(file, page)?.0);
+        for (file, starts) in [(1, [1, 7, 16]), (2, [3, 10, 17]), (3, [5, 13, 18])] {
+            let pages = (0..20).filter(|page| start(file, *page).is_some());
+            assert_eq!(pages.count(), 6);
+            for (first, last) in starts.into_iter().zip([1, 2, 0]) {
+                assert_eq!(start(file, first), Some(first));
+                assert_eq!(start(file, first + last), Some(first));
+            }
+        }
+        assert_eq!(start(4, 1), None);
+        Ok(())
     }
 }
