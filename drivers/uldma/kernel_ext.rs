@@ -37,6 +37,7 @@ pub(crate) mod sched_switch;
 pub(crate) mod shared_pins;
 pub(crate) mod shrinker;
 pub(crate) mod sort;
+pub(crate) mod timed_lock;
 pub(crate) mod vma;
 pub(crate) mod wait;
 pub(crate) mod wakeup;

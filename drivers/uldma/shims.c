@@ -85,6 +85,29 @@ int uldma_alloc_page_table(struct vm_fault *vmf)
 				   PAGE_SIZE, NULL, NULL);
 }
 
+/*
+ * Takes a lock, whose waiters are woken one at a time. Returns the time that is
+ * left, or 1; 0 after the timeout; negative if a signal ended the wait.
+ */
+long uldma_timed_lock(struct wait_queue_head *queue, u32 *held,
+		      unsigned long timeout, bool interruptible)
+{
+	long left = timeout;
+	int state = interruptible ? TASK_INTERRUPTIBLE : TASK_KILLABLE;
+
+	if (!xchg(held, 1))
+		return 1;
+	return ___wait_event(*queue, ___wait_cond_timeout(!xchg(held, 1)),
+			     state, 1, left, __ret = schedule_timeout(__ret));
+}
+
+void uldma_timed_unlock(struct wait_queue_head *queue, u32 *held)
+{
+	/* Pairs with xchg() of the next holder. */
+	smp_store_release(held, 0);
+	wake_up(queue);
+}
+
 void uldma_release_fault_lock(struct vm_fault *vmf)
 {
 	release_fault_lock(vmf);

@@ -34,6 +34,10 @@ u32 uldma_count(const u32 *count);
 bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
 			  u32 seen, unsigned long timeout, bool interruptible);
 
+long uldma_timed_lock(struct wait_queue_head *queue, u32 *held,
+		      unsigned long timeout, bool interruptible);
+void uldma_timed_unlock(struct wait_queue_head *queue, u32 *held);
+
 int uldma_alloc_page_table(struct vm_fault *vmf);
 void uldma_release_fault_lock(struct vm_fault *vmf);
 vm_fault_t uldma_insert_writable(struct vm_area_struct *vma,

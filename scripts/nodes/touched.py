@@ -133,7 +133,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *MESSAGES,
         *FAILING,
     ),
-    r"kernel_ext/(changes|mapping|vma)\.rs": (
+    r"kernel_ext/(changes|mapping|timed_lock|vma)\.rs": (
         *CONTEXTS,
         *EXPORTS,
         *METHODS,

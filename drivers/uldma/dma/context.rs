@@ -7,7 +7,8 @@
 //! is *detached*: it loses its mappings, and the next access of its process faults and attaches it
 //! again. The process notices only the time that this takes, and that arguments which it had passed
 //! in part are lost. It waits without `mmap_lock` and can be killed; after `context_wait_ms` the
-//! access fails with SIGBUS.
+//! access fails with SIGBUS. One thread waits for a context at a time, and the others for that thread:
+//! each change wakes as many threads as there are virtual contexts that are waited for, at most.
 
 use kernel::{
     device::{
@@ -17,6 +18,10 @@ use kernel::{
     dma::DmaAddress,
     new_mutex,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
     sync::{
         atomic::{
             Atomic,
@@ -97,8 +102,10 @@ impl Drop for Counted {
 
 struct ContextTable {
     slots: KVec<Option<Slot>>,
-    /// Virtual contexts without a context.
-    detached: KVec<Arc<VirtualContext>>,
+    /// All virtual contexts, by open file.
+    vctxs: RBTree<u64, Arc<VirtualContext>>,
+    /// Number of virtual contexts.
+    count: usize,
     used: Arc<Atomic<u32>>,
 }
 
@@ -124,7 +131,8 @@ impl Contexts {
         let used = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let state = ContextTable {
             slots,
-            detached: KVec::new(),
+            vctxs: RBTree::new(),
+            count: 0,
             used: used.clone(),
         };
         Ok(pin_init!(Self {
@@ -161,7 +169,13 @@ impl Contexts {
         offsets: &MmapOffsets,
         vctx: &Arc<VirtualContext>,
     ) -> Result<(u32, u64)> {
-        self.state.lock().attach(hw, offsets, vctx)
+        // Without the lock, as the control group of the process can make this sleep.
+        let node = RBTreeNode::new(vctx.open_file, vctx.clone(), GFP_KERNEL_ACCOUNT)?;
+        let mut state = self.state.lock();
+        let attached = state.attach(hw, offsets, vctx)?;
+        state.vctxs.insert(node);
+        state.count += 1;
+        Ok(attached)
     }
 
     /// Waits until the virtual context of `open_file`, if there is one, is attached. Unless
@@ -181,12 +195,18 @@ impl Contexts {
     ) -> Result {
         let begun: Instant<Monotonic> = Instant::now();
         let limit = Delta::from_millis(params::context_wait_ms());
+        let found = self.state.lock().vctxs.get(&open_file).cloned();
+        let Some(vctx) = found else {
+            // It has ended.
+            return Ok(());
+        };
+        let _turn = vctx.turns.lock(limit, interruptible)?;
         loop {
             // Before the check, so that no change is missed.
             let seen = self.changes.count();
             let guard = gate.try_enter()?;
             let hw = Hw::new(guard.dev(), ops);
-            let pause = self.reattach(hw, offsets, open_file)?;
+            let pause = self.reattach(hw, offsets, &vctx)?;
             drop(guard);
             let Some(pause) = pause else {
                 return Ok(());
@@ -201,21 +221,21 @@ impl Contexts {
         }
     }
 
-    /// Attaches the virtual context of `open_file` if it is detached. Returns `None` on success, or
-    /// the time after which the caller should retry even without a change.
-    fn reattach(&self, hw: Hw<'_>, offsets: &MmapOffsets, open_file: u64) -> Result<Option<Delta>> {
+    /// Attaches `vctx` if it is detached. Returns `None` on success, or the time after which the
+    /// caller should retry even without a change.
+    fn reattach(
+        &self,
+        hw: Hw<'_>,
+        offsets: &MmapOffsets,
+        vctx: &Arc<VirtualContext>,
+    ) -> Result<Option<Delta>> {
         let mut state = self.state.lock();
-        let mut detached = state.detached.iter();
-        let Some(place) = detached.position(|vctx| vctx.open_file == open_file) else {
+        if !state.is_detached(vctx) {
             // Another thread has attached it, or it has ended.
             return Ok(None);
-        };
-        let vctx = state.detached.get(place).ok_or(EINVAL)?.clone();
-        match state.attach(hw, offsets, &vctx) {
-            Ok(_) => {
-                let _ = state.detached.remove(place);
-                Ok(None)
-            }
+        }
+        match state.attach(hw, offsets, vctx) {
+            Ok(_) => Ok(None),
             Err(EBUSY) => Ok(Some(state.next_idle(hw)?)),
             Err(err) => Err(err),
         }
@@ -229,7 +249,7 @@ impl Contexts {
     pub(crate) fn wake(&self, hw: Hw<'_>, vctx: &Arc<VirtualContext>) -> Result<bool> {
         let state = self.state.lock();
         match vctx.number() {
-            0 if state.detached.iter().any(|it| Arc::ptr_eq(it, vctx)) => Ok(false),
+            0 if state.is_detached(vctx) => Ok(false),
             0 => Err(ENXIO),
             number => hw.wake_context(number).map(|()| true),
         }
@@ -243,7 +263,10 @@ impl Contexts {
     /// device is unbound, since the device may still write the status page.
     pub(crate) fn release(&self, hw: Hw<'_>, vctx: &Arc<VirtualContext>) -> Result {
         let mut state = self.state.lock();
-        state.detached.retain(|other| !Arc::ptr_eq(other, vctx));
+        if state.has(vctx) {
+            state.vctxs.remove(&vctx.open_file);
+            state.count -= 1;
+        }
         // Waiters check when the lock is free.
         self.changes.notify();
         let number = vctx.number.xchg(0, Relaxed);
@@ -266,7 +289,10 @@ impl Contexts {
 
     /// Returns the number of detached virtual contexts.
     pub(crate) fn detached(&self) -> usize {
-        self.state.lock().detached.len()
+        let state = self.state.lock();
+        let slots = state.slots.iter().flatten();
+        let attached = slots.filter(|slot| slot.vctx.is_some()).count();
+        state.count.saturating_sub(attached)
     }
 
     /// Returns the last ticket that was issued for `vctx`.
@@ -345,6 +371,17 @@ impl Contexts {
 impl ContextTable {
     fn slot(&mut self, number: u32) -> Option<&mut Option<Slot>> {
         self.slots.get_mut(usize::try_from(number).ok()?)
+    }
+
+    /// Returns true if `vctx` has not ended.
+    fn has(&self, vctx: &Arc<VirtualContext>) -> bool {
+        let found = self.vctxs.get(&vctx.open_file);
+        found.is_some_and(|found| Arc::ptr_eq(found, vctx))
+    }
+
+    /// Returns true if `vctx` has not ended, and has no context.
+    fn is_detached(&self, vctx: &Arc<VirtualContext>) -> bool {
+        vctx.number() == 0 && self.has(vctx)
     }
 
     /// Attaches `vctx` to a context.
@@ -450,7 +487,6 @@ impl ContextTable {
         vctx: &VirtualContext,
         own: bool,
     ) -> Result<u32> {
-        self.detached.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let slice = Delta::from_millis(params::context_slice_ms());
         let mut oldest: Option<(Delta, u32, Arc<VirtualContext>)> = None;
         for (number, slot) in self.slots.iter().enumerate().skip(1) {
@@ -489,13 +525,10 @@ impl ContextTable {
         if owner.method.needs_queue() {
             owner.page.ask_to_wake();
         }
-        let space = owner.space.clone();
-        // There is room.
-        let _ = self.detached.push_within_capacity(owner);
         if let Err(err) = hw.disable_context(number) {
             hw.health().keeps_context();
             // Its transfers may still name the pages of the space, so no other one gets its number.
-            space.keep_until_unbound();
+            owner.space.keep_until_unbound();
             // It stays in use without an owner, as the device may still write the status page.
             if let Some(Some(slot)) = self.slot(number) {
                 slot.vctx = None;

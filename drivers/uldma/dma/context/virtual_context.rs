@@ -26,7 +26,8 @@ use crate::{
     },
     kernel_ext::{
         dma::SharedPage,
-        random, //
+        random,
+        timed_lock::TimedLock, //
     },
     mem::lmm::space::Space,
     uapi,
@@ -74,6 +75,9 @@ pub(crate) struct VirtualContext {
     pub(super) number: Atomic<u32>,
     #[pin]
     pub(super) past: Mutex<Past>,
+    /// Held by the thread that waits for a context. Taken without locks of the device.
+    #[pin]
+    pub(super) turns: TimedLock,
     _share: Share,
 }
 
@@ -108,6 +112,7 @@ impl VirtualContext {
             events,
             number: Atomic::new(0),
             past <- new_mutex!(Past::default(), "uldma::VirtualContext::past"),
+            turns <- TimedLock::new(),
             _share: share,
         });
         Arc::pin_init(vctx, GFP_KERNEL_ACCOUNT)

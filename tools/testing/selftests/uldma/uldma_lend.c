@@ -3,6 +3,7 @@
  * More open files than contexts: the kernel shares the contexts in turns, and
  * no process notices.
  */
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include "uldma_harness.h"
@@ -338,6 +339,104 @@ TEST_F(taken, killed)
 	} while (!strchr("DS", state_of(self->victim.pid)) &&
 		 now.tv_sec <= limit.tv_sec);
 	EXPECT_EQ(0, helper_kill(&self->victim));
+}
+
+#define THREADS 16
+/* Wake-ups of one thread that show that it looks for a context, and of one that does not. */
+#define MANY 30
+#define FEW 10
+
+/**
+ * struct waiter - a thread that waits for a context
+ * @thread: the thread
+ * @page: the registers
+ * @tid: its number, once it runs
+ * @before: how often it had slept when all slept
+ */
+struct waiter {
+	pthread_t thread;
+	void *page;
+	pid_t tid;
+	long long before;
+};
+
+static void *wait_for_context(void *arg)
+{
+	struct waiter *w = arg;
+
+	WRITE_ONCE(w->tid, gettid());
+	(void)READ_ONCE(*(__u64 *)w->page);
+	return NULL;
+}
+
+/* How often a thread has given up the processor. */
+static long long sleeps_of(const struct waiter *w)
+{
+	char file[64];
+
+	snprintf(file, sizeof(file), "/proc/self/task/%d/status", w->tid);
+	return number_in(file, "voluntary_ctxt_switches");
+}
+
+/*
+ * Threads that wait for one context: one of them checks for registers, each time
+ * that some may be free, and the others wait for that thread.
+ */
+TEST(one_thread_looks_for_a_context)
+{
+	struct waiter waiters[THREADS] = { };
+	struct party victim, *p;
+	int count, awake, busy;
+
+	if (geteuid())
+		SKIP(return, "needs root, to take all contexts");
+	ASSERT_EQ(0, party_open(&victim));
+	ASSERT_EQ(0, party_context(&victim, ULDMA_METHOD_EXTENDED_SHADOW, 0));
+	ASSERT_EQ(0, party_works(&victim));
+	count = query(victim.fd).out_contexts;
+	p = calloc(count, sizeof(*p));
+	ASSERT_NE(NULL, p);
+	for (int i = 0; i < count; i++) {
+		ASSERT_EQ(0, party_open(&p[i]));
+		ASSERT_EQ(0, lend_context(&p[i], ULDMA_METHOD_KEY));
+	}
+	for (int i = 0; i < THREADS; i++) {
+		waiters[i].page = victim.c.page;
+		ASSERT_EQ(0, pthread_create(&waiters[i].thread, NULL,
+					    wait_for_context, &waiters[i]));
+	}
+	do {
+		awake = 0;
+		for (int i = 0; i < THREADS; i++) {
+			pid_t tid = READ_ONCE(waiters[i].tid);
+
+			awake += !tid || !strchr("DS", state_of(tid));
+		}
+		sched_yield();
+	} while (awake);
+	for (int i = 0; i < THREADS; i++)
+		waiters[i].before = sleeps_of(&waiters[i]);
+	/* After ten seconds the thread would get SIGBUS. */
+	do {
+		busy = 0;
+		for (int i = 0; i < THREADS; i++)
+			busy += sleeps_of(&waiters[i]) - waiters[i].before >=
+				MANY;
+		sched_yield();
+	} while (!busy);
+	busy = 0;
+	for (int i = 0; i < THREADS; i++)
+		busy += sleeps_of(&waiters[i]) - waiters[i].before > FEW;
+	EXPECT_EQ(1, busy);
+	/* What is mapped keeps a file open. */
+	EXPECT_EQ(0, context_destroy(p[0].fd));
+	for (int i = 0; i < THREADS; i++)
+		EXPECT_EQ(0, pthread_join(waiters[i].thread, NULL));
+	EXPECT_EQ(0, party_works(&victim));
+	for (int i = 1; i < count; i++)
+		close(p[i].fd);
+	close(victim.fd);
+	free(p);
 }
 
 TEST_HARNESS_MAIN
