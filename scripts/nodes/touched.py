@@ -57,7 +57,7 @@ TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),
     "nodes:(stalled|faults|busy)",
 )
-EXPORTS = (*_programs("export", "segment", "peer"), "nodes:alone")
+EXPORTS = (*_programs("export", "segment", "peer", "charged"), "nodes:alone")
 LINK = ("nodes:link", "nodes:loss", "nodes:hostile", "nodes:soak")
 CONNECTIONS = (
     *_programs("conn_size", "conn_state", "conn_memory", "conn_wait", "conn_close"),

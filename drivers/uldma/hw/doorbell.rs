@@ -71,11 +71,6 @@ impl SegmentDoorbells {
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
-
-    /// Returns true if some are in both sets.
-    pub(crate) const fn meet(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
 }
 
 /// A set of doorbell bits, of both owners.

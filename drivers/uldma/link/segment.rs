@@ -8,16 +8,23 @@
 //! new session, before which it revokes all mappings. A range with offers outstanding when its
 //! segment ends is *leaving* until then.
 
+use core::mem::MaybeUninit;
+
 use kernel::{
     new_mutex,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        UniqueArc, //
     }, //
 };
 
@@ -60,12 +67,25 @@ use crate::{
             Backing,
             MmapOffsets, //
             MmapRange,
+            RangeRoom,
         }, //
     }, //
 };
 
+mod offers;
+mod places;
 mod unreported;
 
+use offers::{
+    Leaving,
+    LeavingRoom,
+    Offers, //
+};
+use places::{
+    ByPlace,
+    Place,
+    Room, //
+};
 use unreported::{
     Note,
     Unreported, //
@@ -93,6 +113,7 @@ pub(crate) struct SegmentCtx<'a> {
 /// This side of a segment. [`Segment::release`] has to be called in the end.
 pub(crate) struct Segment {
     role: Role,
+    place: Place,
     window: WindowRange,
     range: MmapRange,
     doorbell: Arc<DoorbellEvent>,
@@ -101,35 +122,25 @@ pub(crate) struct Segment {
     _share: Share,
 }
 
-/// Offers by peer. For a reader: the outstanding ones. For a writer: one while the mapping is
-/// valid.
-struct Offers([Atomic<u32>; MAX_NODES]);
+/// A segment without a place yet: what it needs of its open file, and memory for all parts, as none is
+/// allocated under the lock of the segments. The worker of the link takes that lock, and the control
+/// group of the process can make an allocation sleep.
+struct NewSegment {
+    open_file: u64,
+    share: Share,
+    events: Arc<Events>,
+    doorbell: Arc<DoorbellEvent>,
+    backing: Backing,
+    range: RangeRoom,
+    segment: UniqueArc<MaybeUninit<Segment>>,
+    room: Room<Arc<Segment>>,
+}
 
-impl Offers {
-    fn of(peer: Option<u32>) -> Self {
-        let offers = Self([const { Atomic::new(0) }; MAX_NODES]);
-        if let Some(peer) = peer {
-            offers.set(peer, 1);
-        }
-        offers
-    }
-
-    fn get(&self, peer: u32) -> u32 {
-        let place = usize::try_from(peer).ok();
-        let offers = place.and_then(|place| nospec::get(&self.0, place));
-        offers.map_or(0, |offers| offers.load(Relaxed))
-    }
-
-    fn set(&self, peer: u32, count: u32) {
-        let place = usize::try_from(peer).ok();
-        if let Some(offers) = place.and_then(|place| nospec::get(&self.0, place)) {
-            offers.store(count, Relaxed);
-        }
-    }
-
-    fn all(&self) -> [u32; MAX_NODES] {
-        self.0.each_ref().map(|offers| offers.load(Relaxed))
-    }
+/// A segment of this node.
+struct Created {
+    segment: Arc<Segment>,
+    /// For the time after its end.
+    leaving: LeavingRoom,
 }
 
 /// A session with a peer, as segments count them.
@@ -147,9 +158,12 @@ pub(crate) struct Segments {
 
 struct SegmentsState {
     epochs: [Epoch; MAX_NODES],
-    segments: KVec<Arc<Segment>>,
-    /// Ranges of ended segments, and the number of outstanding offers by peer.
-    leaving: KVec<(WindowRange, [u32; MAX_NODES])>,
+    segments: ByPlace<Arc<Segment>>,
+    /// Number of segments that there were.
+    made: u64,
+    /// Those of this node, by name.
+    created: RBTree<u64, Created>,
+    leaving: Leaving,
     /// Messages that did not fit into the ring of a peer, by peer.
     unreported: [Unreported; MAX_NODES],
 }
@@ -176,20 +190,27 @@ impl Segment {
         let share = Share::new(payer, Resource::Objects, 1)?;
         let window = ctx.window_alloc.alloc(payer, length)?;
         let segment = zero(ctx, window).and_then(|()| {
+            let backing = Backing::Inbound(ctx.hw.geometry().node, window.offset());
+            let new = NewSegment::new(ctx, (open_file, share), events, handle, backing)?;
+            let leaving = LeavingRoom::new();
+            let named = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT);
+            let (Ok(leaving), Ok(named)) = (leaving, named) else {
+                new.cancel();
+                return Err(ENOMEM);
+            };
             let mut state = ctx.segments.state.lock();
-            if state.created(name).is_some() {
+            if state.created.get(&name).is_some() {
+                drop(state);
+                new.cancel();
                 return Err(EEXIST);
             }
-            state.insert(|| {
-                Self::new(
-                    ctx,
-                    (open_file, share),
-                    events,
-                    handle,
-                    Role::Created(name, peer),
-                    window,
-                )
-            })
+            let segment = state.insert(ctx, Role::Created(name, peer), window, new)?;
+            let created = Created {
+                segment: segment.clone(),
+                leaving,
+            };
+            state.created.insert(named.into_node(name, created));
+            Ok(segment)
         });
         segment.inspect_err(|_| ctx.window_alloc.free(window))
     }
@@ -212,57 +233,22 @@ impl Segment {
     ) -> Result<Arc<Self>> {
         let size = ctx.hw.geometry().window_size;
         let window = WindowRange::of_peer(offered.offset, offered.length, size)?;
+        let sink = SharedPage::new().and_then(|page| Ok(Arc::new(page, GFP_KERNEL_ACCOUNT)?));
+        let new = sink.and_then(|sink| {
+            let backing = Backing::Outbound(peer, window.offset(), sink);
+            NewSegment::new(ctx, owner, events, handle, backing)
+        });
+        let new = new.inspect_err(|_| ctx.segments.decline(ctx, peer, offered.offset, epoch))?;
         // Held until the segment is inserted, so that the session cannot end in between.
         let mut state = ctx.segments.state.lock();
         if state.epoch(peer) != epoch {
+            drop(state);
+            new.cancel();
             return Err(estale());
         }
         state
-            .insert(|| Self::new(ctx, owner, events, handle, Role::Attached(peer), window))
+            .insert(ctx, Role::Attached(peer), window, new)
             .inspect_err(|_| state.give_back(ctx, peer, offered.offset))
-    }
-
-    fn new(
-        ctx: &SegmentCtx<'_>,
-        (open_file, share): (u64, Share),
-        events: &Arc<Events>,
-        handle: u32,
-        role: Role,
-        window: WindowRange,
-    ) -> Result<Arc<Self>> {
-        let (backing, peer) = match role {
-            Role::Created(..) => {
-                let own = ctx.hw.geometry().node;
-                (Backing::Inbound(own, window.offset()), None)
-            }
-            Role::Attached(peer) => {
-                let sink = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
-                (Backing::Outbound(peer, window.offset(), sink), Some(peer))
-            }
-        };
-        let doorbell = events.add_doorbell(handle)?;
-        let segment = ctx
-            .mmap_offsets
-            .add(open_file, window.pages(), backing, true)
-            .and_then(|range| {
-                let segment = Self {
-                    role,
-                    window,
-                    range,
-                    doorbell: doorbell.clone(),
-                    events: events.clone(),
-                    offers: Offers::of(peer),
-                    _share: share,
-                };
-                Arc::new(segment, GFP_KERNEL_ACCOUNT).map_err(|err| {
-                    ctx.mmap_offsets.remove(range);
-                    err.into()
-                })
-            });
-        if segment.is_err() {
-            events.remove_doorbell(&doorbell);
-        }
-        segment
     }
 
     /// Returns the range that can be mapped.
@@ -313,16 +299,20 @@ impl Segment {
     pub(crate) fn release(this: &Arc<Self>, ctx: &SegmentCtx<'_>) {
         this.forget(ctx);
         let mut state = ctx.segments.state.lock();
-        state.segments.retain(|other| !Arc::ptr_eq(other, this));
-        let offers = this.offers.all();
+        state.segments.remove(&this.place);
+        let created = match this.role {
+            Role::Created(name, _) => state.created.remove(&name),
+            Role::Attached(_) => None,
+        };
         let Ok(offset) = u64::try_from(this.window.offset()) else {
             return;
         };
         match this.role {
-            Role::Created(..) if offers == [0; MAX_NODES] => ctx.window_alloc.free(this.window),
+            Role::Created(..) if this.offers.are_none() => ctx.window_alloc.free(this.window),
             Role::Created(..) => {
-                // Without memory the range is never used again, which is safe.
-                let _ = state.leaving.push((this.window, offers), GFP_KERNEL);
+                if let Some(Created { leaving, .. }) = created {
+                    state.leaving.insert(leaving, this.window, &this.offers);
+                }
                 for peer in ctx.link.peers() {
                     if this.offers.get(peer.node()) > 0 {
                         state.notify(ctx, peer.node(), Note::Gone(offset));
@@ -335,9 +325,33 @@ impl Segment {
     }
 }
 
-impl Segment {
-    fn is_created(&self) -> bool {
-        matches!(self.role, Role::Created(..))
+impl NewSegment {
+    fn new(
+        ctx: &SegmentCtx<'_>,
+        (open_file, share): (u64, Share),
+        events: &Arc<Events>,
+        handle: u32,
+        backing: Backing,
+    ) -> Result<Self> {
+        let range = ctx.mmap_offsets.room()?;
+        let segment = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let room = Room::new()?;
+        // Last, since it has to be removed again.
+        let doorbell = events.add_doorbell(handle)?;
+        Ok(Self {
+            open_file,
+            share,
+            events: events.clone(),
+            doorbell,
+            backing,
+            range,
+            segment,
+            room,
+        })
+    }
+
+    fn cancel(self) {
+        self.events.remove_doorbell(&self.doorbell);
     }
 }
 
@@ -348,17 +362,39 @@ fn zero(ctx: &SegmentCtx<'_>, window: WindowRange) -> Result {
 }
 
 impl SegmentsState {
-    fn created(&self, name: u64) -> Option<&Arc<Segment>> {
-        let mut segments = self.segments.iter();
-        segments.find(|segment| matches!(segment.role, Role::Created(other, _) if other == name))
-    }
-
-    /// Adds the segment that `make` creates.
-    fn insert(&mut self, make: impl FnOnce() -> Result<Arc<Segment>>) -> Result<Arc<Segment>> {
-        self.segments.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        let segment = make()?;
-        // There is room for one more.
-        self.segments.push(segment.clone(), GFP_KERNEL_ACCOUNT)?;
+    /// Gives a segment its place.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if all mmap offsets are used up.
+    fn insert(
+        &mut self,
+        ctx: &SegmentCtx<'_>,
+        role: Role,
+        window: WindowRange,
+        new: NewSegment,
+    ) -> Result<Arc<Segment>> {
+        let (node, peer) = match role {
+            Role::Created(..) => (ctx.hw.geometry().node, None),
+            Role::Attached(peer) => (peer, Some(peer)),
+        };
+        let offsets = ctx.mmap_offsets;
+        let range = offsets.insert(new.range, new.open_file, window.pages(), new.backing, true);
+        let range = range.inspect_err(|_| new.events.remove_doorbell(&new.doorbell))?;
+        let segment = new.segment.write(Segment {
+            role,
+            place: Place::new(node, window.offset(), self.made),
+            window,
+            range,
+            doorbell: new.doorbell,
+            events: new.events,
+            offers: Offers::of(peer),
+            _share: new.share,
+        });
+        let segment: Arc<Segment> = segment.into();
+        self.made += 1;
+        self.segments
+            .insert(new.room, segment.place, segment.clone());
         Ok(segment)
     }
 
@@ -399,53 +435,30 @@ impl SegmentsState {
         self.notify(ctx, peer, Note::Left(offset, 1));
     }
 
-    /// Revokes the mappings of segments that are attached to those of `peer`. Returns their number.
-    fn end_attached(
-        &self,
-        ctx: &SegmentCtx<'_>,
-        peer: u32,
-        which: impl Fn(WindowRange) -> bool,
-    ) -> u32 {
-        let mut ended = 0;
-        for segment in &self.segments {
-            if segment.role == Role::Attached(peer)
-                && which(segment.window)
-                && segment.offers.get(peer) != 0
-            {
-                segment.offers.set(peer, 0);
-                ctx.mmap_offsets.revoke(segment.range);
-                segment.events.end(&segment.doorbell);
-                ended += 1;
-            }
+    /// Rings all segments of this node, since what a peer has of them has changed.
+    fn ring_created(&self, each: impl Fn(&Segment)) {
+        for Created { segment, .. } in self.created.values() {
+            each(segment);
+            segment.events.ring(&segment.doorbell);
         }
-        ended
     }
 }
 
-impl SegmentsState {
-    /// Changes the outstanding offers of ended segments to `peer`, and frees ranges without any.
-    fn forget_offers(
-        &mut self,
-        ctx: &SegmentCtx<'_>,
-        peer: u32,
-        change: impl Fn(WindowRange, u32) -> u32,
-    ) {
-        self.leaving.retain(|(window, offers)| {
-            let place = usize::try_from(peer).ok();
-            if let Some(count) = place.and_then(|place| offers.get_mut(place)) {
-                *count = change(*window, *count);
-            }
-            let left = *offers != [0; MAX_NODES];
-            if !left {
-                ctx.window_alloc.free(*window);
-            }
-            left
-        });
+impl Segment {
+    /// Revokes the mappings of a segment that is attached to one of a peer. Returns 1, or 0 if that
+    /// was done before.
+    fn end_attached(&self, ctx: &SegmentCtx<'_>) -> u32 {
+        let Role::Attached(peer) = self.role else {
+            return 0;
+        };
+        if self.offers.get(peer) == 0 {
+            return 0;
+        }
+        self.offers.set(peer, 0);
+        ctx.mmap_offsets.revoke(self.range);
+        self.events.end(&self.doorbell);
+        1
     }
-}
-
-fn is_at(window: WindowRange, offset: u64) -> bool {
-    u64::try_from(window.offset()) == Ok(offset)
 }
 
 impl Segments {
@@ -453,8 +466,10 @@ impl Segments {
     pub(crate) fn new() -> impl PinInit<Self> {
         let state = SegmentsState {
             epochs: [Epoch(0); MAX_NODES],
-            segments: KVec::new(),
-            leaving: KVec::new(),
+            segments: ByPlace::new(),
+            made: 0,
+            created: RBTree::new(),
+            leaving: Leaving::new(),
             unreported: [const { Unreported::new() }; MAX_NODES],
         };
         pin_init!(Self {
@@ -471,7 +486,7 @@ impl Segments {
     /// Offers the segment `name` to `peer`.
     pub(crate) fn offer(&self, peer: u32, name: u64) -> Option<CreatedSegment> {
         let state = self.state.lock();
-        let segment = state.created(name)?;
+        let segment = &state.created.get(&name)?.segment;
         if matches!(segment.role, Role::Created(_, Some(only)) if only != peer) {
             return None;
         }
@@ -493,18 +508,23 @@ impl Segments {
 
     /// Wakes the programs of all segments whose doorbells may have rung.
     pub(crate) fn rung(&self, rung: SegmentDoorbells) {
-        for segment in &self.state.lock().segments {
-            if segment.window.doorbell().meet(rung) {
-                segment.events.ring(&segment.doorbell);
-            }
-        }
+        let mut state = self.state.lock();
+        state
+            .segments
+            .rung(rung, |segment| segment.events.ring(&segment.doorbell));
     }
 
     /// Ends the mappings of the segment of `peer` at `offset`. When this returns, no process here
     /// writes it any more.
     pub(crate) fn gone(&self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64) {
+        let Ok(place) = usize::try_from(offset) else {
+            return;
+        };
         let mut state = self.state.lock();
-        let count = state.end_attached(ctx, peer, |window| is_at(window, offset));
+        let mut count = 0;
+        state
+            .segments
+            .at(peer, place, |segment| count += segment.end_attached(ctx));
         if count > 0 {
             state.notify(ctx, peer, Note::Left(offset, count));
         }
@@ -512,22 +532,22 @@ impl Segments {
 
     /// Handles the return of `count` offers of this node's segment at `offset` by `peer`.
     pub(crate) fn left(&self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64, count: u32) {
+        let Ok(offset) = usize::try_from(offset) else {
+            return;
+        };
         let mut state = self.state.lock();
-        for segment in &state.segments {
-            let is_meant = segment.is_created() && is_at(segment.window, offset);
-            if is_meant && segment.offers.get(peer) > 0 {
-                let offers = segment.offers.get(peer).saturating_sub(count);
-                segment.offers.set(peer, offers);
-                segment.events.ring(&segment.doorbell);
-            }
+        state
+            .segments
+            .at(ctx.hw.geometry().node, offset, |segment| {
+                let offers = segment.offers.get(peer);
+                if offers > 0 {
+                    segment.offers.set(peer, offers.saturating_sub(count));
+                    segment.events.ring(&segment.doorbell);
+                }
+            });
+        if let Some(window) = state.leaving.left(peer, offset, count) {
+            ctx.window_alloc.free(window);
         }
-        state.forget_offers(ctx, peer, |window, offers| {
-            if is_at(window, offset) {
-                offers.saturating_sub(count)
-            } else {
-                offers
-            }
-        });
     }
 
     /// Ends a session with `peer`. When this returns, no process here writes its segments any more,
@@ -541,24 +561,19 @@ impl Segments {
         if let Some(unreported) = place.and_then(|place| state.unreported.get_mut(place)) {
             unreported.clear();
         }
-        state.end_attached(ctx, peer, |_| true);
-        for segment in &state.segments {
-            if segment.is_created() {
-                segment.events.ring(&segment.doorbell);
-            }
-        }
+        state.segments.of_node(peer, |segment| {
+            segment.end_attached(ctx);
+        });
+        state.ring_created(|_| ());
     }
 
     /// Drops all offers to `peer`, since it began a new session.
     pub(crate) fn peer_began(&self, ctx: &SegmentCtx<'_>, peer: u32) {
         let mut state = self.state.lock();
-        for segment in &state.segments {
-            if segment.is_created() {
-                segment.offers.set(peer, 0);
-                segment.events.ring(&segment.doorbell);
-            }
-        }
-        state.forget_offers(ctx, peer, |_, _| 0);
+        state.ring_created(|segment| segment.offers.set(peer, 0));
+        state
+            .leaving
+            .all_left(peer, |window| ctx.window_alloc.free(window));
     }
 
     /// Sends messages that did not fit before.

@@ -109,6 +109,29 @@ static int count_charges(const struct tracer *t, int locks,
 	return lost ? -EIO : 0;
 }
 
+/* Segments have no lock of their open file when they are made. */
+TEST_F(charged, segments)
+{
+	const struct tracer *t = &self->tracer;
+	struct charges charges;
+	struct segment s;
+
+	/* The first one makes room for handles, under the lock of the file. */
+	ASSERT_EQ(0, segment_create(self->fd, NAME, 1, &s));
+	ASSERT_EQ(0, segment_destroy(self->fd, s.handle));
+	ASSERT_EQ(0, tracer_begin(t));
+	ASSERT_EQ(0, segment_create(self->fd, NAME, 1, &s));
+	ASSERT_EQ(0, tracer_stop(t));
+	ASSERT_EQ(0, count_charges(t, 1, &charges));
+	EXPECT_LT(0, charges.all);
+	EXPECT_EQ(0, charges.locked);
+	ASSERT_EQ(0, tracer_begin(t));
+	ASSERT_EQ(0, segment_destroy(self->fd, s.handle));
+	ASSERT_EQ(0, tracer_stop(t));
+	ASSERT_EQ(0, count_charges(t, 1, &charges));
+	EXPECT_EQ(0, charges.locked);
+}
+
 /* A context is made under the lock of its open file, which no other one takes. */
 TEST_F(charged, contexts)
 {
