@@ -85,6 +85,9 @@ pub enum Refusal {
     /// The context's method starts no transfers, or cannot execute this operation.
     #[error("the context's method cannot do this")]
     OtherMethod,
+    /// The load was not answered by a device.
+    #[error("the device does not answer")]
+    NoAnswer,
     /// A value that this library does not know.
     #[error("unknown status {0}")]
     Unknown(i64),
@@ -120,6 +123,10 @@ impl Refusal {
 
     /// Translates the value of the initiating load, when it is not a ticket.
     pub(crate) fn from_answer(answer: i64) -> Self {
+        // No device answers so, but a bus where no device does.
+        if answer == 0 {
+            return Self::NoAnswer;
+        }
         let status = answer
             .checked_neg()
             .and_then(|status| u32::try_from(status).ok());
@@ -150,6 +157,9 @@ impl Refusal {
             Self::NotMappedOut => "map it out first (Context::map_out), or use another method",
             Self::Contended => "allow more retries, or have the kernel start it (Context::dma)",
             Self::NoContext => "use Context::dma",
+            Self::NoAnswer => {
+                "an administrator has disabled the device's memory space, or the device is gone"
+            }
             _ => return None,
         })
     }
@@ -166,7 +176,7 @@ mod tests {
         assert_eq!(Refusal::from_answer(-15), Refusal::Mixed);
         assert_eq!(Refusal::from_answer(-16), Refusal::BadKey);
         assert_eq!(Refusal::from_answer(-17), Refusal::NotAligned);
-        assert_eq!(Refusal::from_answer(0), Refusal::Unknown(0));
+        assert_eq!(Refusal::from_answer(0), Refusal::NoAnswer);
         assert_eq!(Refusal::from_answer(i64::MIN), Refusal::Unknown(i64::MIN));
         assert_eq!(Refusal::from_status(0), None);
         assert_eq!(Refusal::from_status(99), Some(Refusal::Unknown(99)));
