@@ -359,6 +359,11 @@ impl Shared {
         }
         if hw.health().is_sick() && self.is_well(hw).unwrap_or(false) {
             hw.health().recovered(hw.dev());
+            // If it did not answer accesses, it has lost masks and requests for interrupts. The only
+            // error is that it does not answer again.
+            let masked = hw.mask_doorbells(SegmentDoorbells::of_bits(0).into(), false);
+            let _ = masked.and_then(|()| self.handle_completions(hw));
+            let _ = self.handle_events(hw.dev());
         }
     }
 
@@ -368,17 +373,23 @@ impl Shared {
         Ok(hw.has_caught_up()? && queues.map_or(Ok(true), |queues| queues.is_well(hw))?)
     }
 
+    /// Notifies those that wait for transfers, which may have ended. They request interrupts anew.
+    fn handle_completions(&self, hw: Hw<'_>) -> Result {
+        self.engine.poll();
+        self.contexts.progress(hw)?;
+        self.endpoints.progress();
+        if let Some(queues) = &self.queues {
+            queues.interrupted();
+        }
+        Ok(())
+    }
+
     /// Handles an interrupt of the event vector.
     pub(crate) fn handle_events(&self, dev: &Device<Bound>) -> Result {
         let hw = Hw::new(dev, &*self.hw);
         let events = hw.take_events()?;
         if events.contains(EventCauses::COMPLETION) {
-            self.engine.poll();
-            self.contexts.progress(hw)?;
-            self.endpoints.progress();
-            if let Some(queues) = &self.queues {
-                queues.interrupted();
-            }
+            self.handle_completions(hw)?;
         }
         let done = self.queues.as_ref().is_some_and(|it| it.has_ended());
         if events.contains(EventCauses::LINK) {

@@ -218,6 +218,15 @@ pub(crate) trait Hardware: Send + Sync {
     /// Returns the health of the device.
     fn health(&self) -> &Health;
 
+    /// Checks that the device answers accesses to its registers, and to the window.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if it does not, now.
+    fn check_answers(&self, dev: &Device<Bound>) -> Result {
+        Ok(())
+    }
+
     /// Returns true unless the device has lost its configuration since [`Hardware::enable`], by a
     /// reset without the driver.
     fn is_enabled(&self, dev: &Device<Bound>) -> Result<bool> {
@@ -273,7 +282,7 @@ pub(crate) trait Hardware: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the hardware cannot, `ENODEV` if the device has left the bus.
+    /// `EOPNOTSUPP` if the hardware cannot.
     fn mask_doorbells(&self, dev: &Device<Bound>, doorbells: Doorbells, masked: bool) -> Result {
         Err(eopnotsupp())
     }
@@ -502,6 +511,7 @@ impl<'a> Hw<'a> {
     }
 
     operations! {
+        fn check_answers() -> Result;
         fn is_enabled() -> Result<bool>;
         fn has_caught_up() -> Result<bool>;
         fn progress() -> Result<u64>;

@@ -165,9 +165,20 @@ impl Link {
 
     /// Handles messages and link changes. Returns true if there were any.
     ///
-    /// With `ask_hw` the states of the links are read from the hardware.
+    /// With `ask_hw` the states of the links are read from the hardware. If that does not answer, all
+    /// links go down: what was written to peers since is lost.
     pub(crate) fn work(&self, hw: Hw<'_>, handler: &dyn Handler, ask_hw: bool) -> Result<bool> {
         let _guard = self.turn.lock();
+        let result = self.work_in_turn(hw, handler, ask_hw);
+        if result.is_err() && hw.check_answers().is_err() {
+            for peer in self.peers().filter(|peer| peer.lose()) {
+                handler.link_down(peer.node());
+            }
+        }
+        result
+    }
+
+    fn work_in_turn(&self, hw: Hw<'_>, handler: &dyn Handler, ask_hw: bool) -> Result<bool> {
         let mut progress = false;
         for peer in self.peers() {
             let hw_link = if ask_hw {
@@ -282,6 +293,7 @@ impl Link {
             match handled {
                 Ok(()) => (),
                 Err(err) if err == eproto() => {
+                    hw.check_answers()?;
                     peer.quarantine(hw.dev());
                     handler.link_down(peer.node());
                     peer.begin(hw)?;

@@ -66,7 +66,7 @@ CONNECTIONS = (
     "nodes:matched",
 )
 INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING, "nodes:fuzz")
-LIFE = (*_programs("unbind", "files", "slow_fork"), "nodes:(module|unplug)")
+LIFE = (*_programs("unbind", "decode", "files", "slow_fork"), "nodes:(module|unplug)")
 NETWORK = ("nodes:network", "nodes:hostile")
 MAPPED = ("^iommu-", "nodes:bounced")
 LOOPBACK = ("^loopback/",)

@@ -77,6 +77,7 @@ use crate::{
     uapi, //
 };
 
+mod answer;
 mod wait;
 
 use wait::wait_ready;
@@ -89,9 +90,6 @@ type ControlAt<T, A> = Register<ControlRegister, T, A>;
 
 /// Control registers of which each node has one.
 type OfNodes<T, A> = Array<ControlRegister, T, A, MAX_NODES>;
-
-/// Value of registers when the device is no longer on the bus.
-const GONE: u32 = u32::MAX;
 
 /// log2 of the maximum number of page entries in use.
 const MAX_PAGE_SHIFT: u32 = 24;
@@ -278,8 +276,8 @@ impl Adapter {
     }
 
     fn invalidate(&self, dev: &Device<Bound>, what: Invalidation) -> Result {
-        let bar = self.registers.access(dev)?;
         let _guard = self.invalidate.lock();
+        let bar = self.answering(dev)?;
         bar.try_write(reg::INVALIDATE, what)?;
         self.wait_clear(dev, || Ok(bar.read(reg::INVALIDATE_PENDING)), u32::MAX)
     }
@@ -331,19 +329,24 @@ impl Hardware for Adapter {
         &self.health
     }
 
+    fn check_answers(&self, dev: &Device<Bound>) -> Result {
+        self.answering(dev).map(drop)
+    }
+
     fn is_enabled(&self, dev: &Device<Bound>) -> Result<bool> {
         let bar = self.registers.access(dev)?;
-        // A device that has left the bus reads as all ones, which does not count as a reset.
-        Ok(bar.read(reg::CONTROL).contains(Control::ENABLE))
+        let control = self.answer(dev, || Ok(bar.read(reg::CONTROL)))?;
+        Ok(control.contains(Control::ENABLE))
     }
 
     fn has_caught_up(&self, dev: &Device<Bound>) -> Result<bool> {
         let bar = self.registers.access(dev)?;
-        if bar.read(reg::INVALIDATE_PENDING) != 0 {
+        if self.answer(dev, || Ok(bar.read(reg::INVALIDATE_PENDING)))? != 0 {
             return Ok(false);
         }
         for context in 0..self.contexts {
-            let control = bar.try_read(ctx::CONTROL.of(self.block(context)?))?;
+            let control = ctx::CONTROL.of(self.block(context)?);
+            let control = self.answer(dev, || bar.try_read(control))?;
             // An enabled context may be busy for any time.
             if control.contains(ContextControl::BUSY) && !control.contains(ContextControl::ENABLE) {
                 return Ok(false);
@@ -396,13 +399,10 @@ impl Hardware for Adapter {
     fn link(&self, dev: &Device<Bound>, peer: u32) -> Result<LinkState> {
         let generation = self.of_peer(reg::LINK_GENERATION, peer)?;
         let bar = self.registers.access(dev)?;
-        let links = bar.read(reg::LINKS);
-        if links == GONE {
-            return Err(ENODEV);
-        }
+        let links = self.answer(dev, || Ok(bar.read(reg::LINKS)))?;
         Ok(LinkState {
             up: links & 1 << peer != 0,
-            generation: bar.try_read(generation)?,
+            generation: self.answer(dev, || bar.try_read(generation))?,
         })
     }
 
@@ -481,10 +481,7 @@ impl Hardware for Adapter {
 
     fn take_events(&self, dev: &Device<Bound>) -> Result<EventCauses> {
         let bar = self.registers.access(dev)?;
-        let events = bar.read(reg::EVENT);
-        if events.bits() == GONE {
-            return Err(ENODEV);
-        }
+        let events = self.answer(dev, || Ok(bar.read(reg::EVENT)))?;
         bar.write(reg::EVENT, events);
         Ok(events)
     }
@@ -520,6 +517,9 @@ impl Hardware for Adapter {
         bar.try_write(reg::DMA_DESTINATION, dst)?;
         bar.try_write(reg::DMA_SIZE, length)?;
         let result = bar.try_read(reg::DMA_STATUS)?;
+        if answer::is_doubtful(result) {
+            self.check_answers(dev)?;
+        }
         u64::try_from(result).map_err(|_| refusal(result.unsigned_abs()))
     }
 
@@ -534,8 +534,8 @@ impl Hardware for Adapter {
     }
 
     fn enable_context(&self, dev: &Device<Bound>, context: u32, setup: &ContextSetup) -> Result {
-        let bar = self.registers.access(dev)?;
         let block = self.block(context)?;
+        let bar = self.answering(dev)?;
         bar.try_write(ctx::SPACE.of(block), setup.space)?;
         bar.try_write(ctx::STATUS_PAGE.of(block), setup.status_page)?;
         bar.try_write(ctx::METHODS.of(block), setup.methods)?;
@@ -549,8 +549,8 @@ impl Hardware for Adapter {
     }
 
     fn disable_context(&self, dev: &Device<Bound>, context: u32) -> Result {
-        let bar = self.registers.access(dev)?;
         let control = ctx::CONTROL.of(self.block(context)?);
+        let bar = self.answering(dev)?;
         bar.try_write(control, ContextControl::NONE)?;
         let read = || Ok(bar.try_read(control)?.bits());
         self.wait_clear(dev, read, ContextControl::BUSY.bits())
@@ -572,7 +572,8 @@ impl Hardware for Adapter {
 
     fn bad_keys(&self, dev: &Device<Bound>, context: u32) -> Result<u32> {
         let bar = self.registers.access(dev)?;
-        bar.try_read(ctx::BAD_KEYS.of(self.block(context)?))
+        let bad_keys = ctx::BAD_KEYS.of(self.block(context)?);
+        self.answer(dev, || bar.try_read(bad_keys))
     }
 
     fn arm_context(&self, dev: &Device<Bound>, context: u32, completed: u64) -> Result {
@@ -582,11 +583,12 @@ impl Hardware for Adapter {
 
     fn last_ticket(&self, dev: &Device<Bound>, context: u32) -> Result<u64> {
         let bar = self.registers.access(dev)?;
-        bar.try_read(ctx::TICKET.of(self.block(context)?))
+        let ticket = ctx::TICKET.of(self.block(context)?);
+        self.answer(dev, || bar.try_read(ticket))
     }
 
     fn context_counters(&self, dev: &Device<Bound>, context: u32) -> Result<ContextCounters> {
-        let bar = self.registers.access(dev)?;
+        let bar = self.answering(dev)?;
         let block = self.block(context)?;
         let read = |counter: Register<_, u64, _>| bar.try_read(counter.of(block));
         Ok(ContextCounters {

@@ -11,6 +11,9 @@
 //! The log has one line when the device becomes sick and one when it is well again. Objects that
 //! the device still holds are counted, not logged.
 //!
+//! An administrator can disable the device's memory space, and it does not answer at all then. It is
+//! sick meanwhile: what it holds it holds further on, and it has not lost its configuration.
+//!
 //! An administrator can reset the device without the driver. Such a device answers, so it is not
 //! sick, but it has lost its configuration. It works again after the driver was unbound and bound.
 
@@ -107,6 +110,15 @@ impl Health {
             );
         }
         ETIMEDOUT
+    }
+
+    /// Notes that the device does not answer accesses to its registers. Returns `ETIMEDOUT`.
+    pub(super) fn silent(&self, dev: &Device<Bound>) -> Error {
+        if self.is_sick() {
+            ETIMEDOUT
+        } else {
+            self.timed_out(dev, Failure::Silent)
+        }
     }
 
     /// Returns true if the device was well before.

@@ -146,13 +146,8 @@ pub(crate) struct Peer {
 impl Peer {
     /// Creates a peer without a session.
     pub(super) fn new(node: u32) -> impl PinInit<Self> {
-        let session = Session {
-            own: 0,
-            met: 0,
-            up: false,
-        };
         let state = PeerState {
-            session,
+            session: Session::NONE,
             terms: Terms::default(),
             rings: Rings::default(),
             hw_link: hw::LinkState {
@@ -245,18 +240,24 @@ impl Peer {
     /// Begins a new session, or none during a backoff or with a node that is not named.
     pub(super) fn begin(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
-        state.session = Session {
-            own: 0,
-            met: 0,
-            up: false,
-        };
+        state.session = Session::NONE;
         if !self.is_named || state.has_to_wait() {
             return state.write_handshake(hw, self.node);
         }
         // Neither zero nor all ones.
         state.session.own = (random::u32() & 0x7fff_ffff) | 1;
         state.write_handshake(hw, self.node)?;
+        // The peer would wait for words that are lost.
+        hw.check_answers().inspect_err(|_| state.session.own = 0)?;
         hw.ring(self.node, KernelDoorbell::Link)
+    }
+
+    /// Ends the session, without telling a peer that this node cannot reach. The next one begins once
+    /// it can. Returns true if the link was up.
+    pub(super) fn lose(&self) -> bool {
+        let mut state = self.state.lock();
+        self.up.store(false, Release);
+        core::mem::replace(&mut state.session, Session::NONE).up
     }
 
     /// Updates the session from what the peer wrote; `hw_link` is the state of the hardware, if it
@@ -268,6 +269,7 @@ impl Peer {
         let mut state = self.state.lock();
         if core::mem::take(&mut state.broken) {
             drop(state);
+            hw.check_answers()?;
             self.quarantine(hw.dev());
             return Ok(Change::Down);
         }

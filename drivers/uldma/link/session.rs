@@ -34,6 +34,13 @@ pub(super) enum Step {
 }
 
 impl Session {
+    /// No session.
+    pub(super) const NONE: Self = Self {
+        own: 0,
+        met: 0,
+        up: false,
+    };
+
     /// Returns the next step. `sight` is `None` if the peer is unreachable or incompatible.
     pub(super) fn step(&self, sight: Option<Sight>) -> Step {
         match (sight, self.up) {

@@ -722,8 +722,9 @@ struct uldma_lmm {
  *
  * Shadow addresses have their lowest three bits cleared; the size word carries
  * them. The load returns a ticket (greater than zero), or a negative
- * enum uldma_dma_status. A region index of zero in the size word limits the
- * transfer on that side to the page that the shadow address names.
+ * enum uldma_dma_status; zero or all ones if no device answers. A region index
+ * of zero in the size word limits the transfer on that side to the page that
+ * the shadow address names.
  *
  * Two threads that share a context must not interleave these accesses.
  */

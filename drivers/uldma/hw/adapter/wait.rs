@@ -12,8 +12,8 @@ use kernel::{
 };
 
 use super::{
-    Adapter,
-    GONE, //
+    answer,
+    Adapter, //
 };
 use crate::{
     hw::{
@@ -27,7 +27,6 @@ use crate::{
         },
         wait::{
             self,
-            Failure,
             SILENCE, //
         },
         Hw, //
@@ -38,17 +37,16 @@ use crate::{
 impl Adapter {
     /// Waits until `register` has none of the bits of `mask`; bounded.
     ///
-    /// A device that has left the bus reads as all ones. That is no proof that it does no DMA, so
-    /// it counts as a timeout.
+    /// A device that does not answer may do DMA, so that counts as a timeout.
     pub(super) fn wait_clear(
         &self,
         dev: &Device<Bound>,
-        mut register: impl FnMut() -> Result<u32>,
+        register: impl Fn() -> Result<u32>,
         mask: u32,
     ) -> Result {
-        let ready = || match register()? {
-            GONE if !self.health.is_sick() => Err(self.health.timed_out(dev, Failure::Silent)),
-            value => Ok((value & mask == 0).then_some(())),
+        let ready = || {
+            let value = self.answer(dev, &register)?;
+            Ok((value & mask == 0).then_some(()))
         };
         wait::until(Hw::new(dev, self), || 0, ready)
     }
@@ -62,7 +60,8 @@ pub(super) fn wait_ready(bar: &ControlBar<'_>) -> Result {
         wakeup::cost(),
         SILENCE,
     )?;
-    if value.bits() == GONE {
+    // A device that has left the bus has all bits.
+    if answer::is_doubtful(value) {
         return Err(ENODEV);
     }
     Ok(())
