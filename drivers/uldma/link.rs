@@ -25,7 +25,7 @@ use crate::{
 
 pub(crate) mod adaptive_poll;
 pub(crate) mod area;
-mod backoff;
+pub(crate) mod backoff;
 mod doorbell_cost;
 pub(crate) mod export;
 pub(crate) mod handshake;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The backoff of a peer between two sessions.
+//! The backoff of a peer before it begins again what it ended: a session, or an agreement about the
+//! network.
 //!
 //! The end of a session is expensive for this node: connections are reset, mappings are revoked,
-//! programs are notified. A peer that restarts once is met again at once. For a peer that keeps
-//! ending sessions, or violates the protocol, the backoff doubles each time up to a limit. It is
-//! reset after a quiet time.
+//! programs are notified; so is that of an agreement, which drops and allocates what the device
+//! receives to. A peer that restarts once is met again at once. For a peer that keeps ending them,
+//! or violates the protocol, the backoff doubles each time up to a limit. It is reset after a quiet
+//! time.
 
 use kernel::prelude::*;
 
@@ -17,9 +19,9 @@ const VIOLATION: i64 = 1000 * MS;
 /// Time after the last backoff when it is reset.
 const QUIET: i64 = 10_000 * MS;
 
-/// The backoff of one peer; all times are nanoseconds of one clock.
+/// The backoff of one peer for one thing; all times are nanoseconds of one clock.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     /// Maximum backoff.
     longest: i64,
     /// The last backoff, zero after a first end; none after a quiet time.
@@ -29,7 +31,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// Creates the state of a new peer; `longest` is the maximum backoff.
-    pub(super) fn new(longest: i64) -> Self {
+    pub(crate) fn new(longest: i64) -> Self {
         Self {
             longest,
             penalty: None,
@@ -38,18 +40,18 @@ impl Backoff {
     }
 
     /// Returns true during a backoff.
-    pub(super) fn is_penalty(&self, now: i64) -> bool {
+    pub(crate) fn is_penalty(&self, now: i64) -> bool {
         self.penalty.is_some() && now < self.until
     }
 
-    /// Notes that the peer ended its session. Returns true if a backoff follows.
-    pub(super) fn flapped(&mut self, now: i64) -> bool {
+    /// Notes that the peer ended what it began. Returns true if a backoff follows.
+    pub(crate) fn flapped(&mut self, now: i64) -> bool {
         let penalty = self.recent(now).map_or(0, |last| last.max(FLAPPING));
         self.punish(now, penalty)
     }
 
     /// Notes that the peer violated the protocol.
-    pub(super) fn violated(&mut self, now: i64) {
+    pub(crate) fn violated(&mut self, now: i64) {
         let last = self.recent(now).unwrap_or(0);
         self.punish(now, last.max(VIOLATION));
     }

@@ -26,7 +26,11 @@ use kernel::{
         Arc,
         Mutex, //
     },
-    time::Delta, //
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 use super::{
@@ -161,6 +165,10 @@ pub(crate) struct Interface {
     packets: Option<Arc<SendQueue>>,
     /// There is something for [`Interface::work`].
     is_due: Atomic<bool>,
+    /// There is something for it after the backoff of a peer.
+    is_delayed: Atomic<bool>,
+    /// The origin of the times of backoffs.
+    created: Instant<Monotonic>,
     /// Interrupts since the last heartbeat that found nothing.
     in_vain: Atomic<u32>,
     /// The doorbell is masked until the next heartbeat.
@@ -196,7 +204,7 @@ impl Interface {
             let queue = KBox::pin_init(PeerQueue::new(node, number, range), GFP_KERNEL)?;
             queues.push(queue, GFP_KERNEL)?;
             counters::add_names(&mut names, node)?;
-            peers.push(Agreement::default(), GFP_KERNEL)?;
+            peers.push(Agreement::new(), GFP_KERNEL)?;
         }
         let count = u32::try_from(queues.len())? + 1;
         let packets = match hw.kernel_queues().and_then(|contexts| contexts.packets) {
@@ -217,6 +225,8 @@ impl Interface {
                 names,
                 packets,
                 is_due: Atomic::new(false),
+                is_delayed: Atomic::new(false),
+                created: Instant::now(),
                 in_vain: Atomic::new(0),
                 is_masked: Atomic::new(false),
                 moderations: Count::default(),
@@ -271,6 +281,11 @@ impl Interface {
         Some(queue)
     }
 
+    /// Nanoseconds since the interface was created.
+    fn age(&self) -> i64 {
+        self.created.elapsed().as_nanos()
+    }
+
     /// Does what the events since the last call request. Returns true if there was anything.
     ///
     /// # Errors
@@ -288,7 +303,7 @@ impl Interface {
         }
         let mut control = self.control.lock();
         let mut carrier = false;
-        let up = control.up;
+        let (up, now) = (control.up, self.age());
         for (place, queue) in self.queues().enumerate() {
             if queue.take_violation() {
                 link.peer(queue.node)?.mark_broken();
@@ -299,8 +314,15 @@ impl Interface {
             let Some(agreement) = control.peers.get_mut(place) else {
                 continue;
             };
-            self.announce(hw, link, endpoints, queue, agreement, up)?;
-            match agreement.theirs.filter(|_| agreement.announced.is_some()) {
+            let waits = up && agreement.has_to_wait(now);
+            if waits {
+                // Due again at the next heartbeat.
+                self.is_delayed.store(true, Relaxed);
+            } else {
+                self.announce(hw, link, endpoints, queue, agreement, up)?;
+            }
+            let has_announced = agreement.announced.is_some() && !waits;
+            match agreement.theirs.filter(|_| has_announced) {
                 Some(_) if agreement.joined => (),
                 Some(theirs) => {
                     self.join(hw, endpoints, device, queue, agreement, theirs)?;
@@ -365,6 +387,10 @@ impl Interface {
     ) {
         // The hardware cannot mask, or the device has left the bus.
         let _ = self.moderate(hw);
+        if self.is_delayed.xchg(false, Full) {
+            self.is_due.store(true, Relaxed);
+            self.worker.interrupt();
+        }
         if let Some(packets) = &self.packets {
             // No poll does it while the interface is down.
             packets.reap(hw.dev());

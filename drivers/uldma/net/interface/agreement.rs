@@ -38,6 +38,7 @@ use crate::{
         random, //
     },
     link::{
+        backoff::Backoff,
         message::{
             Message,
             Network,
@@ -46,7 +47,8 @@ use crate::{
         network,
         window_alloc::WindowRange,
         Link, //
-    }, //
+    },
+    params, //
 };
 
 /// Bit of an announcement beside the offloads: [`KernelDoorbell::Network`] rings the node.
@@ -91,7 +93,6 @@ fn check(message: &Network, window_size: usize) -> Result<Option<(Network, Windo
 }
 
 /// What is agreed with one peer.
-#[derive(Default)]
 pub(super) struct Agreement {
     /// There is a session, and the peer understands messages about the network.
     linked: bool,
@@ -109,6 +110,32 @@ pub(super) struct Agreement {
     pub(super) theirs: Option<(Network, WindowRange)>,
     /// Frames may cross.
     pub(super) joined: bool,
+    /// Backoff of a peer that changes what it has announced, by the age of the interface. The link
+    /// has its own for a peer that ends the session.
+    backoff: Backoff,
+}
+
+impl Agreement {
+    /// Creates the agreement with a peer without a session.
+    pub(super) fn new() -> Self {
+        Self {
+            linked: false,
+            has_engine: false,
+            reception: None,
+            their_endpoint: None,
+            announced: None,
+            doorbell: KernelDoorbell::default(),
+            theirs: None,
+            joined: false,
+            backoff: Backoff::new(params::link_backoff().as_nanos()),
+        }
+    }
+
+    /// Returns true if nothing is agreed before the backoff of the peer ends, at the age `now` of the
+    /// interface.
+    pub(super) fn has_to_wait(&self, now: i64) -> bool {
+        self.linked && !self.joined && self.backoff.is_penalty(now)
+    }
 }
 
 impl Interface {
@@ -139,7 +166,7 @@ impl Interface {
     /// Handles a link that went down. When this returns, nothing is written for the peer any more.
     pub(crate) fn link_down(&self, device: &NetDevice<Self>, peer: u32) {
         self.change(peer, true, |agreement, queue| {
-            *agreement = Agreement::default();
+            *agreement = Agreement::new();
             self.part(device, queue);
         });
     }
@@ -176,6 +203,9 @@ impl Interface {
             }
             if ends {
                 agreement.announced = None;
+            }
+            if agreement.theirs.is_some() {
+                agreement.backoff.flapped(self.age());
             }
             agreement.theirs = theirs;
             // Frames cross by the new one, if there is one, or not at all.

@@ -349,11 +349,40 @@ static int random_frames(struct hostile *h)
 	return ret;
 }
 
+/*
+ * Withdraws its range as soon as the victim has announced its own, again and again.
+ * The victim may answer the first two times at once, and then with a backoff that
+ * doubles from 100 ms to its limit.
+ */
+static int flaps(struct hostile *h)
+{
+	const struct message none = message(NETWORK, 0, 0, 0, 0, 0);
+	uint64_t began = hostile_now();
+	uint64_t backoff = 0, least = 0;
+	unsigned int joined = 0;
+	struct network n = {};
+	int ret = meet_with_engine(h);
+
+	n.has_endpoint = hostile_read(h, FEATURES) & FEATURE_ENGINE;
+	while (!ret && hostile_goes_on(h)) {
+		ret = join_met(h, &n) ?: hostile_put(h, &none);
+		if (++joined > 2) {
+			backoff = backoff ? 2 * backoff : 100000000;
+			if (backoff > h->link_backoff)
+				backoff = h->link_backoff;
+			least += backoff;
+		}
+	}
+	printf("%u announcements of the victim\n", joined);
+	return ret ?: hostile_now() - began < least;
+}
+
 const struct mode network_modes[] = {
 	{ "net-announce", "85: ranges that are not there", bad_announcements },
 	{ "net-frames", "82, 84: frames that cannot be", bad_frames },
 	{ "net-engine", "82, 84: packets that no engine moved", bad_engine },
 	{ "net-consumed", "82: takes what was not sent", consumes_too_much },
+	{ "net-flap", "89: a range that comes and goes", flaps },
 	{ "net-random", "82, 84: any frames", random_frames },
 	{ }
 };
