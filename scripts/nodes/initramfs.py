@@ -88,6 +88,7 @@ TEST_NAMES = (
     "locked_memory",
     "matched_end",
     "matched_stream",
+    "message_buffered",
     "message_exchange",
     "message_hazard",
     "message_pins",

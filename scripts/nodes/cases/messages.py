@@ -480,6 +480,14 @@ def pins_are_kept_for_the_next_message(pair: Cluster) -> None:
 
 
 @case_of(USUAL)
+def buffers_give_classical_semantics(pair: Cluster) -> None:
+    """A layer over V2P_DMA, and DIRECT_DMA from any memory, keep nothing of the program's."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    run_program(a, b, "message_buffered")
+
+
+@case_of(USUAL)
 def only_posted_buffers_are_waited_for(pair: Cluster) -> None:
     """A message to V2P_DMA waits for its buffer, or fails; others are buffered (C-001, C-006)."""
     a, b = endpoints.of(pair)

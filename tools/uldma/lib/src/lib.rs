@@ -148,8 +148,9 @@ pub use locked_memory::LockedMemory;
 pub use memlock::Memlock;
 pub use memory::{Kind, Memory};
 pub use message::{
-    Copied, ExchangeStats, Fallbacks, MessageConnection, MessageListener, MessageOptions, Put,
-    PutArea, ReceiveTechnique, Redirections, SendTechnique, Sent, SentBuffer,
+    BufferedReceiver, BufferedSender, Copied, ExchangeStats, Fallbacks, MessageConnection,
+    MessageListener, MessageOptions, Put, PutArea, ReceiveTechnique, Redirections, SendTechnique,
+    Sent, SentBuffer,
 };
 pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};

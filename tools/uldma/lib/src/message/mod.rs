@@ -8,6 +8,7 @@
 //! without an engine, the processors do, through two more rings in the window (`window`).
 
 mod begun;
+mod buffered;
 mod control;
 mod copied;
 mod deadline;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+pub use self::buffered::{BufferedReceiver, BufferedSender};
 use self::control::Control;
 pub use self::copied::Copied;
 use self::deadline::Deadline;
@@ -66,13 +68,14 @@ const NO_ENGINE: &str = "messages go through the window: use send and receive";
 /// | to | use |
 /// | --- | --- |
 /// | send bytes, which may be changed on return | [`MessageConnection::send`] |
-/// | send from memory that is registered already (`DIRECT_DMA`) | [`MessageConnection::start`], [`MessageConnection::wait_sent`] |
+/// | send from memory that is registered already (`DIRECT_DMA`) | [`MessageConnection::start`], [`MessageConnection::wait_sent`]; other memory is sent by `COPY_DMA` |
 /// | send a buffer, pinned for the message (`V2P_DMA`) | [`MessageConnection::send_buffer`], [`MessageConnection::reclaim`] |
 /// | receive into any memory (`PIO`, `COPY_DMA`) | [`MessageConnection::receive`] |
 /// | receive into the memory of a call that comes first (`REDIRECT`) | [`MessageConnection::receive`] |
 /// | put bytes into the peer's memory, which receives by `DIRECT_DMA` | [`MessageConnection::put`], [`MessageConnection::start_put`] |
 /// | let the peer name the place (`DIRECT_DMA`) | [`MessageConnection::receive_put`], [`MessageConnection::inbound`] |
 /// | receive into posted buffers (`V2P_DMA`) | [`MessageConnection::post`], [`MessageConnection::receive_buffer`] |
+/// | do both by `V2P_DMA`, and copy | [`BufferedSender`], [`BufferedReceiver`] |
 /// | send and receive without copies (`PEX_DMA`) | the calls for any memory, with [`Device::exchangeable`] |
 ///
 /// Dropping the connection may cut off messages that were not sent yet: call

@@ -20,7 +20,7 @@ use crate::message::sending::{length_of, Sent, Target};
 use crate::region::Registered;
 use crate::ring::Violation;
 use crate::status::RECORDS;
-use crate::{Error, ReceiveTechnique, Refusal, Region, Result, SendTechnique};
+use crate::{Error, ReceiveTechnique, Refusal, Region, Result};
 
 /// The reason for which a call is refused where the sender names places.
 const PLACES: &str = "the sender names the place: use put and receive_put";
@@ -43,12 +43,10 @@ impl Engine {
     pub(crate) fn put(&mut self, message: &[u8], offset: u64, timeout: Duration) -> Result<()> {
         let deadline = Deadline::after(timeout);
         let target = self.begin_put(offset, message.len() as u64, deadline)?;
-        match self.options.sending {
-            SendTechnique::DirectDma => Err(SendTechnique::DirectDma
-                .refused("it needs registered memory: use MessageConnection::start_put")),
-            _ if message.is_empty() => self.end_put(target, 0, None, deadline).map(drop),
-            _ => self.send_to(message, target, deadline),
+        if message.is_empty() {
+            return self.end_put(target, 0, None, deadline).map(drop);
         }
+        self.send_to(message, target, deadline)
     }
 
     /// Puts a part of registered memory at `offset` of the peer's memory by `DIRECT_DMA`, and

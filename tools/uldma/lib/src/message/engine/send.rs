@@ -30,7 +30,10 @@ impl Engine {
         deadline: Deadline,
     ) -> Result<()> {
         match self.options.sending {
-            SendTechnique::CopyDma => self.send_copy(message, target, deadline),
+            // Memory that is not registered goes through a buffer that is.
+            SendTechnique::CopyDma | SendTechnique::DirectDma => {
+                self.send_copy(message, target, deadline)
+            }
             SendTechnique::Pio => self.send_via(Via::Window, message, target, deadline),
             SendTechnique::CopyDmaKernel => self.send_by_driver(message, target, deadline),
             // There is nothing to be pinned.
@@ -39,10 +42,6 @@ impl Engine {
             }
             SendTechnique::V2pDma => self.send_pinned(message, target, deadline),
             SendTechnique::PexDma => self.send_exchanged(message, target, deadline),
-            SendTechnique::DirectDma => Err(self
-                .options
-                .sending
-                .refused("it needs registered memory: use MessageConnection::start")),
         }
     }
 

@@ -5,7 +5,7 @@
 use std::ops::DerefMut;
 use std::time::Duration;
 
-use uldma::{Buffer, Device, Error, MessageConnection, ReceiveTechnique};
+use uldma::{Buffer, BufferedReceiver, Device, Error, MessageConnection, ReceiveTechnique};
 
 use super::senders::PAGE;
 use crate::failure::Failure;
@@ -41,10 +41,10 @@ pub(super) fn receiver(
         }
         Receiving::Technique(ReceiveTechnique::DirectDma) => Box::new(Placed(size)),
         Receiving::Technique(_) => Box::new(Classical(Buffer::new(size)?)),
-        Receiving::Buffered => Box::new(Buffered {
-            message: Buffer::new(size)?,
-            layer: Posted::new(size, depth)?,
-        }),
+        Receiving::Buffered => Box::new(Buffered(
+            Buffer::new(size)?,
+            BufferedReceiver::new(size, depth)?,
+        )),
     })
 }
 
@@ -102,17 +102,6 @@ impl Posted {
         let free: uldma::Result<_> = (0..depth).map(|_| Buffer::new(size)).collect();
         Ok(Self { free: free?, size })
     }
-
-    /// Waits for a buffer with a message.
-    fn take(
-        &mut self,
-        connection: &mut MessageConnection,
-        timeout: Duration,
-    ) -> Result<Buffer, Failure> {
-        let (buffer, length) = connection.receive_buffer(timeout)?;
-        check(length, self.size)?;
-        Ok(buffer)
-    }
 }
 
 impl Receiver for Posted {
@@ -128,20 +117,18 @@ impl Receiver for Posted {
         connection: &mut MessageConnection,
         timeout: Duration,
     ) -> Result<(), Failure> {
-        let buffer = self.take(connection, timeout)?;
+        let (buffer, length) = connection.receive_buffer(timeout)?;
+        check(length, self.size)?;
         Ok(connection.post(buffer)?)
     }
 }
 
 /// The layer that gives classical semantics over `V2P_DMA`.
-struct Buffered {
-    message: Buffer,
-    layer: Posted,
-}
+struct Buffered(Buffer, BufferedReceiver);
 
 impl Receiver for Buffered {
     fn prepost(&mut self, connection: &mut MessageConnection) -> Result<(), Failure> {
-        self.layer.prepost(connection)
+        Ok(self.1.post(connection)?)
     }
 
     fn receive(
@@ -149,9 +136,8 @@ impl Receiver for Buffered {
         connection: &mut MessageConnection,
         timeout: Duration,
     ) -> Result<(), Failure> {
-        let buffer = self.layer.take(connection, timeout)?;
-        self.message.copy_from_slice(&buffer);
-        Ok(connection.post(buffer)?)
+        let length = self.1.receive(connection, &mut self.0, timeout)?;
+        check(length, self.0.len())
     }
 }
 

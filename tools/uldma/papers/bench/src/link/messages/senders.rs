@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use uldma::{
-    Access, Buffer, Device, ExchangeBuffer, MessageConnection, Region, SendTechnique, Sent,
-    SentBuffer,
+    Access, Buffer, BufferedSender, Device, ExchangeBuffer, MessageConnection, Region,
+    SendTechnique, Sent, SentBuffer,
 };
 
 use super::places::Places;
@@ -59,10 +59,7 @@ pub(super) fn sender(
         }
         Sending::Overwritten => Box::new(Exchanged::new(device, places, (size, depth), true)?),
         Sending::Technique(_) => Box::new(Classical(filled(size)?, places)),
-        Sending::Buffered => Box::new(Buffered {
-            message: filled(size)?,
-            layer: Pinned::new(size, depth)?,
-        }),
+        Sending::Buffered => Box::new(Buffered(filled(size)?, BufferedSender::new(depth))),
     })
 }
 
@@ -232,17 +229,6 @@ impl Pinned {
         let oldest = oldest.ok_or_else(|| Failure::Peer("has no buffer in flight".into()))?;
         Ok(connection.reclaim(oldest, timeout)?)
     }
-
-    fn give(
-        &mut self,
-        connection: &mut MessageConnection,
-        buffer: Buffer,
-        timeout: Duration,
-    ) -> Result<(), Failure> {
-        let sent = connection.send_buffer(buffer, timeout)?;
-        self.under_way.push_back(sent);
-        Ok(())
-    }
 }
 
 impl Sender for Pinned {
@@ -252,7 +238,9 @@ impl Sender for Pinned {
         timeout: Duration,
     ) -> Result<(), Failure> {
         let buffer = self.take(connection, timeout)?;
-        self.give(connection, buffer, timeout)
+        self.under_way
+            .push_back(connection.send_buffer(buffer, timeout)?);
+        Ok(())
     }
 
     fn finish(
@@ -268,10 +256,7 @@ impl Sender for Pinned {
 }
 
 /// The layer that gives classical semantics over `V2P_DMA`.
-struct Buffered {
-    message: Buffer,
-    layer: Pinned,
-}
+struct Buffered(Buffer, BufferedSender);
 
 impl Sender for Buffered {
     fn send(
@@ -279,9 +264,7 @@ impl Sender for Buffered {
         connection: &mut MessageConnection,
         timeout: Duration,
     ) -> Result<(), Failure> {
-        let mut buffer = self.layer.take(connection, timeout)?;
-        buffer.copy_from_slice(&self.message);
-        self.layer.give(connection, buffer, timeout)
+        Ok(self.1.send(connection, &self.0, timeout)?)
     }
 
     fn finish(
@@ -289,6 +272,6 @@ impl Sender for Buffered {
         connection: &mut MessageConnection,
         timeout: Duration,
     ) -> Result<(), Failure> {
-        self.layer.finish(connection, timeout)
+        Ok(self.1.finish(connection, timeout)?)
     }
 }
