@@ -306,6 +306,7 @@ impl Shared {
             link: &self.link,
             window_alloc: &self.window_alloc,
             connections: &self.connections,
+            ledger: &self.ledger,
             worker: &self.worker,
         }
     }

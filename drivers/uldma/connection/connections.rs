@@ -72,6 +72,9 @@ const OVERDUE_SHARE: u64 = 4;
 /// Bytes of the window that carry one direction of a connection.
 const LANE_BYTES: u64 = 128 << 10;
 
+/// The payer of a user, and that of the peer if the peer has connected.
+pub(super) type Payers<'a> = (&'a Arc<Payer>, Option<&'a Arc<Payer>>);
+
 /// The pending work.
 struct WorkList {
     /// Connections with work to do, each once; there is room for all.
@@ -175,7 +178,7 @@ impl Connections {
         let make = |id| {
             let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
-            state.own_window = self.alloc_window(ctx, payer, transport)?;
+            state.own_window = self.alloc_window(ctx, (payer, None), transport)?;
             let window = state.own_window;
             let whose = (peer.node(), session);
             Connection::new(id, whose, port, transport, pull, Some(user), state).inspect_err(|_| {
@@ -189,7 +192,7 @@ impl Connections {
             session if session == connection.session => Ok(()),
             _ => Err(enotconn()),
         };
-        let made = self.insert(ctx, payer, Some(user), make, check);
+        let made = self.insert(ctx, (payer, None), Some(user), make, check);
         let handle = ConnHandle::new(made?);
         self.enqueue(&handle);
         ctx.worker.kick();
@@ -203,22 +206,23 @@ impl Connections {
     }
 
     /// Creates a connection with the number that `make` is passed, and adds it if `check` allows
-    /// that under the table's lock. `payer` pays for it; `user` is set if this side connects.
+    /// that under the table's lock. The payers pay for it; `user` is set if this side connects.
     fn insert(
         &self,
         ctx: &ConnCtx<'_>,
-        payer: &Arc<Payer>,
+        (payer, peer): Payers<'_>,
         user: Option<Kuid>,
         make: impl FnOnce(u32) -> Result<Arc<Connection>>,
         check: impl FnOnce(&Connection) -> Result,
     ) -> Result<Arc<Connection>> {
-        let share = Share::new(payer, Resource::Connections, 1)?;
+        let share = |payer| Share::new(payer, Resource::Connections, 1);
+        let shares = (share(payer)?, peer.map(share).transpose()?);
         let id = self.reserve(user)?;
         // Without the table's lock, since its memory is charged to the user.
         let made = make(id);
         let mut table = self.table.lock();
         let connection = made.inspect_err(|_| table.cancel(id))?;
-        let added = check(&connection).and_then(|()| table.insert(connection.clone(), share));
+        let added = check(&connection).and_then(|()| table.insert(connection.clone(), shares));
         if let Err(err) = added {
             table.cancel(id);
             drop(table);
@@ -246,17 +250,17 @@ impl Connections {
     }
 
     /// Allocates a range of the own section for the data of the peer, if data goes through the
-    /// window. `payer` pays.
+    /// window. The payers pay.
     pub(super) fn alloc_window(
         &self,
         ctx: &ConnCtx<'_>,
-        payer: &Arc<Payer>,
+        (payer, peer): Payers<'_>,
         transport: Transport,
     ) -> Result<Option<WindowRange>> {
         if transport != Transport::Window {
             return Ok(None);
         }
-        let window = ctx.window_alloc.alloc(payer, LANE_BYTES)?;
+        let window = ctx.window_alloc.alloc(payer, peer, LANE_BYTES)?;
         let zeroed = ctx.gate.try_enter().and_then(|guard| {
             let hw = Hw::new(guard.dev(), ctx.hw);
             hw.zero_window(window.offset(), window.length())
@@ -442,11 +446,12 @@ impl Connections {
     fn asked(&self, ctx: &ConnCtx<'_>, node: u32, request: &Request) {
         let made = match self.listener(request.port) {
             Some(listener) => {
-                let made = listener.offer(|| {
-                    let payer = listener.payer();
-                    let make = |id| request.accept(ctx, payer, node, id);
+                let made = listener.offer(ctx, node, || {
+                    let peer = Payer::of_peer(ctx.ledger.clone(), node)?;
+                    let payers = (listener.payer(), Some(&peer));
+                    let make = |id| request.accept(ctx, payers, node, id);
                     // This worker ends the session, too.
-                    self.insert(ctx, payer, None, make, |_| Ok(()))
+                    self.insert(ctx, payers, None, make, |_| Ok(()))
                 });
                 if made.is_ok() && listener.is_once() {
                     self.close_port(&listener);

@@ -28,7 +28,8 @@ use crate::{
         Link, //
     },
     mem::tpt::Tpt,
-    params, //
+    params,
+    user_abi::ledger::Ledger, //
 };
 
 /// The parts of a device that its connections use.
@@ -41,6 +42,7 @@ pub(crate) struct ConnCtx<'a> {
     pub(crate) link: &'a Link,
     pub(crate) window_alloc: &'a WindowAllocator,
     pub(crate) connections: &'a Connections,
+    pub(crate) ledger: &'a Arc<Ledger>,
     pub(crate) worker: &'a Arc<ProgressWorker>,
 }
 

@@ -14,6 +14,7 @@ use kernel::{
 };
 
 use super::{
+    ConnCtx,
     ConnHandle, //
     Connection,
 };
@@ -104,18 +105,35 @@ impl Listener {
         (state.waiting.len(), state.refused)
     }
 
-    /// Adds the connection that `make` creates to the backlog.
+    /// Returns true if one more connection of the peer at `node` can wait. Others that are linked have
+    /// a part of the backlog in reserve, as far as `node` has one place.
+    fn has_room(&self, ctx: &ConnCtx<'_>, state: &State, node: u32) -> bool {
+        let waiting = |node| state.waiting.iter().filter(|it| it.node() == node).count();
+        let linked = || ctx.link.peers().filter(|peer| peer.session().is_ok());
+        let reserve = (self.backlog / (2 * linked().count().max(1))).max(1);
+        let others = linked().filter(|peer| peer.node() != node);
+        let reserved = others.map(|peer| reserve.saturating_sub(waiting(peer.node())));
+        let kept = match waiting(node) {
+            0 => 0,
+            _ => reserved.sum(),
+        };
+        state.waiting.len() + kept < self.backlog
+    }
+
+    /// Adds the connection that `make` creates for the peer at `node` to the backlog.
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED` if the backlog is full or the user of the listener is beyond a limit; the
-    /// errors of `make`.
+    /// `ECONNREFUSED` if the backlog is full but for what other peers have in reserve, or the user of
+    /// the listener or the peer is beyond a limit; the errors of `make`.
     pub(super) fn offer(
         &self,
+        ctx: &ConnCtx<'_>,
+        node: u32,
         make: impl FnOnce() -> Result<Arc<Connection>>,
     ) -> Result<Arc<Connection>> {
         let mut state = self.state.lock();
-        let made = if state.closed || state.waiting.len() >= self.backlog {
+        let made = if state.closed || !self.has_room(ctx, &state, node) {
             Err(econnrefused())
         } else {
             make()

@@ -14,6 +14,7 @@ use kernel::{
 };
 
 use super::{
+    connections::Payers,
     state::{
         Phase,
         State, //
@@ -38,8 +39,7 @@ use crate::{
             RawWindowRange, //
         },
         window_alloc::WindowRange, //
-    },
-    user_abi::ledger::Payer, //
+    }, //
 };
 
 /// Returns the error for the errno with which a peer refuses a connection.
@@ -83,7 +83,7 @@ impl Request {
     pub(super) fn accept(
         &self,
         ctx: &ConnCtx<'_>,
-        payer: &Arc<Payer>,
+        payers: Payers<'_>,
         node: u32,
         id: u32,
     ) -> Result<Arc<Connection>> {
@@ -98,7 +98,7 @@ impl Request {
         }
         let mut state = State::new(Phase::Answering, self.from, self.name)?;
         state.peer_window = peer_window(ctx, transport, self.window)?;
-        state.own_window = ctx.connections.alloc_window(ctx, payer, transport)?;
+        state.own_window = ctx.connections.alloc_window(ctx, payers, transport)?;
         let window = state.own_window;
         let whose = (node, ctx.link.session(node).unwrap_or(0));
         Connection::new(id, whose, self.port, transport, pull, None, state).inspect_err(|_| {

@@ -33,10 +33,13 @@ pub(crate) const MAX_LISTENERS: usize = 1024;
 /// Maximum number of connections that one user has abandoned before the peer answered.
 const MAX_GIVEN_UP: usize = 16;
 
-/// An entry, and the share that is paid for it.
+/// What a user, and perhaps a peer, have paid for an entry.
+pub(super) type Shares = (Share, Option<Share>);
+
+/// An entry, and what is paid for it.
 struct Entry<T> {
     object: Arc<T>,
-    _share: Share,
+    _shares: Shares,
 }
 
 /// The connections by number, and the listeners.
@@ -102,16 +105,16 @@ impl Table {
         given_up.count()
     }
 
-    /// Adds a connection with its reserved number. `share` is paid for the entry.
+    /// Adds a connection with its reserved number. `shares` are paid for the entry.
     ///
     /// # Errors
     ///
     /// `ENOENT` if the number is not reserved.
-    pub(super) fn insert(&mut self, connection: Arc<Connection>, share: Share) -> Result {
+    pub(super) fn insert(&mut self, connection: Arc<Connection>, shares: Shares) -> Result {
         let id = connection.id;
         let entry = Entry {
             object: connection,
-            _share: share,
+            _shares: shares,
         };
         self.connections.insert(id, entry)
     }
@@ -143,7 +146,7 @@ impl Table {
         }
         let entry = Entry {
             object: listener,
-            _share: share,
+            _shares: (share, None),
         };
         Ok(self.listeners.push(entry, GFP_KERNEL)?)
     }

@@ -102,5 +102,6 @@ pub(super) fn of(geometry: &Geometry) -> Result<(Amounts, Limits)> {
         capacity = capacity.with(resource, all);
         chosen = chosen.with(resource, parameter(each));
     }
-    Ok((capacity, Limits::new(capacity, chosen)))
+    let peers = usize::try_from(geometry.nodes.saturating_sub(1))?;
+    Ok((capacity, Limits::new(capacity, chosen, peers)))
 }

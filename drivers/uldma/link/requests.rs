@@ -253,7 +253,7 @@ mod tests {
     fn payer(each: usize) -> Result<Arc<Payer>> {
         let capacity = Amounts::default().with(Resource::Requests, 16 * each);
         let chosen = Amounts::default().with(Resource::Requests, each);
-        let ledger = Ledger::new(capacity, Limits::new(capacity, chosen))?;
+        let ledger = Ledger::new(capacity, Limits::new(capacity, chosen, 1))?;
         Payer::new(ledger, 1000, true)
     }
 

@@ -188,7 +188,7 @@ impl Segment {
             return Err(EINVAL);
         }
         let share = Share::new(payer, Resource::Objects, 1)?;
-        let window = ctx.window_alloc.alloc(payer, length)?;
+        let window = ctx.window_alloc.alloc(payer, None, length)?;
         let segment = zero(ctx, window).and_then(|()| {
             let backing = Backing::Inbound(ctx.hw.geometry().node, window.offset());
             let new = NewSegment::new(ctx, (open_file, share), events, handle, backing)?;

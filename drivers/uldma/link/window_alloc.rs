@@ -44,9 +44,9 @@ pub(crate) struct WindowAllocator {
     used: Atomic<usize>,
     #[pin]
     pages_alloc: RangeAllocator,
-    /// The share of each allocated range, by its first page.
+    /// The shares of each allocated range, of a user and perhaps a peer, by its first page.
     #[pin]
-    shares: Mutex<RBTree<usize, Share>>,
+    shares: Mutex<RBTree<usize, (Share, Option<Share>)>>,
 }
 
 /// A range of a section.
@@ -133,13 +133,19 @@ impl WindowAllocator {
         self.used.load(Relaxed) << PAGE_SHIFT
     }
 
-    /// Allocates a range of at least `length` bytes, for which `payer` pays until it is freed.
+    /// Allocates a range of at least `length` bytes, for which `payer` pays until it is freed, and
+    /// `peer` too, if it has asked for that.
     ///
     /// # Errors
     ///
     /// `EINVAL` for zero bytes, `ENOSPC` without room, `ENOMEM`, `EDQUOT` beyond the limits of the
-    /// user.
-    pub(crate) fn alloc(&self, payer: &Arc<Payer>, length: u64) -> Result<WindowRange> {
+    /// user or the peer.
+    pub(crate) fn alloc(
+        &self,
+        payer: &Arc<Payer>,
+        peer: Option<&Arc<Payer>>,
+        length: u64,
+    ) -> Result<WindowRange> {
         let length = usize::try_from(length).map_err(|_| ENOSPC)?;
         let pages = length.div_ceil(PAGE_SIZE);
         if pages == 0 {
@@ -149,12 +155,13 @@ impl WindowAllocator {
         if pages > self.pages {
             return Err(ENOSPC);
         }
-        let share = Share::new(payer, Resource::Window, pages << PAGE_SHIFT)?;
+        let share = |payer| Share::new(payer, Resource::Window, pages << PAGE_SHIFT);
+        let shares = (share(payer)?, peer.map(share).transpose()?);
         let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let first = CHANNEL_SIZE >> PAGE_SHIFT;
         let page = self.pages_alloc.take(pages, first..self.pages)?;
         self.used.fetch_add(pages, Relaxed);
-        let node = reserved.into_node(page, share);
+        let node = reserved.into_node(page, shares);
         self.shares.lock().insert(node);
         Ok(WindowRange { page, pages })
     }
@@ -162,10 +169,10 @@ impl WindowAllocator {
     /// Frees a range, which no peer writes any more.
     pub(crate) fn free(&self, range: WindowRange) {
         // Before the next range can begin there.
-        let share = self.shares.lock().remove(&range.page);
+        let shares = self.shares.lock().remove(&range.page);
         if self.pages_alloc.give_back(range.page) {
             self.used.fetch_sub(range.pages, Relaxed);
         }
-        drop(share);
+        drop(shares);
     }
 }

@@ -6,6 +6,9 @@
 //! device in it, and without limits if that process had `CAP_SYS_RESOURCE`. Each allocation has a
 //! [`Share`], which is returned when it is dropped.
 //!
+//! A peer pays a second time for what it makes this node keep for a user. Of what users may have
+//! together, each peer has a part in reserve, which the others leave.
+//!
 //! The ledger's lock is innermost.
 
 use kernel::{
@@ -93,14 +96,20 @@ pub(crate) struct Limits {
     pub(crate) each: Amounts,
     /// Limits of all users together, so that some is left for privileged users.
     pub(crate) together: Amounts,
+    /// What each peer has in reserve.
+    reserve: Amounts,
+    peers: usize,
 }
 
 impl Limits {
-    /// Computes the limits of a device with `capacity`; `chosen` are the limits of each user, 0 for
-    /// the default.
-    pub(crate) fn new(capacity: Amounts, chosen: Amounts) -> Self {
+    /// Computes the limits of a device with `capacity` and so many peers; `chosen` are the limits of
+    /// each user, 0 for the default.
+    pub(crate) fn new(capacity: Amounts, chosen: Amounts, peers: usize) -> Self {
         use Resource::*;
-        let mut limits = Self::default();
+        let mut limits = Self {
+            peers,
+            ..Self::default()
+        };
         for (resource, share, rest) in [
             // Four users have to agree to take what all can have, and 1 of 16 is left even then.
             (Regions, 4, 16),
@@ -126,24 +135,36 @@ impl Limits {
                 rest => (all / rest).max(1),
             };
             limits.each = limits.each.with(resource, each.min(all));
-            limits.together = limits.together.with(resource, all.saturating_sub(left));
+            let together = all.saturating_sub(left);
+            limits.together = limits.together.with(resource, together);
+            // Half of it is for the peers that come first.
+            let reserve = together / (2 * peers.max(1));
+            limits.reserve = limits.reserve.with(resource, reserve);
         }
         limits
     }
 }
 
-/// The account of one user.
+/// The owner of an account. Peers come first in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    /// The peer at a node.
+    Peer(u32),
+    User(u32),
+}
+
+/// The account of one user or peer.
 #[derive(Default)]
 struct Account {
     used: Amounts,
-    /// Address spaces that pay as this user.
+    /// Number of payers that pay by it.
     payers: usize,
 }
 
 /// All accounts.
 struct Accounts {
     limits: Limits,
-    by_user: RBTree<u32, Account>,
+    by_owner: RBTree<Owner, Account>,
     /// Sum of all users with limits.
     together: Amounts,
 }
@@ -152,58 +173,80 @@ impl Accounts {
     fn new(limits: Limits) -> Self {
         Self {
             limits,
-            by_user: RBTree::new(),
+            by_owner: RBTree::new(),
             together: Amounts::default(),
         }
     }
 
-    fn join(&mut self, user: u32, node: RBTreeNode<u32, Account>) {
-        match self.by_user.get_mut(&user) {
+    fn join(&mut self, owner: Owner, node: RBTreeNode<Owner, Account>) {
+        match self.by_owner.get_mut(&owner) {
             Some(account) => account.payers += 1,
             None => {
-                self.by_user.insert(node);
+                self.by_owner.insert(node);
             }
         }
     }
 
-    fn leave(&mut self, user: u32) {
-        let Some(account) = self.by_user.get_mut(&user) else {
+    fn leave(&mut self, owner: Owner) {
+        let Some(account) = self.by_owner.get_mut(&owner) else {
             return;
         };
         account.payers -= 1;
         if account.payers == 0 {
             // Each share has a reference to its payer, so the account is empty.
-            self.by_user.remove(&user);
+            self.by_owner.remove(&owner);
         }
     }
 
-    fn take(&mut self, user: u32, limited: bool, resource: Resource, amount: usize) -> Result {
-        let account = self.by_user.get_mut(&user).ok_or(EINVAL)?;
-        if limited {
-            let fits = |used: Amounts, limit: Amounts| {
-                let total = used.of(resource).checked_add(amount);
-                total.is_some_and(|total| total <= limit.of(resource))
-            };
-            if !fits(account.used, self.limits.each) || !fits(self.together, self.limits.together) {
-                return Err(edquot());
+    fn take(&mut self, owner: Owner, limited: bool, resource: Resource, amount: usize) -> Result {
+        let left = self.left_by_others(owner, resource);
+        let account = self.by_owner.get_mut(&owner).ok_or(EINVAL)?;
+        let fits = |used: Amounts, limit: Amounts| {
+            let total = used.of(resource).checked_add(amount);
+            total.is_some_and(|total| total <= limit.of(resource))
+        };
+        let limits = &self.limits;
+        match owner {
+            Owner::User(_) if limited => {
+                if !fits(account.used, limits.each) || !fits(self.together, limits.together) {
+                    return Err(edquot());
+                }
+                self.together.add(resource, amount);
             }
-            self.together.add(resource, amount);
+            Owner::Peer(_) if !fits(account.used, left) => return Err(edquot()),
+            Owner::User(_) | Owner::Peer(_) => (),
         }
         account.used.add(resource, amount);
         Ok(())
     }
 
-    fn give_back(&mut self, user: u32, limited: bool, resource: Resource, amount: usize) {
-        if let Some(account) = self.by_user.get_mut(&user) {
+    /// Returns how much of `resource` the peers other than `owner` leave: neither what they have nor
+    /// their reserves.
+    fn left_by_others(&self, owner: Owner, resource: Resource) -> Amounts {
+        let reserve = self.limits.reserve.of(resource);
+        let peers = self.by_owner.iter();
+        let peers = peers.take_while(|(owner, _)| matches!(owner, Owner::Peer(_)));
+        let (mut others, mut held) = (self.limits.peers.saturating_sub(1), 0_usize);
+        for (_, account) in peers.filter(|(other, _)| **other != owner) {
+            others = others.saturating_sub(1);
+            held = held.saturating_add(account.used.of(resource).max(reserve));
+        }
+        held = held.saturating_add(others.saturating_mul(reserve));
+        let together = self.limits.together.of(resource);
+        Amounts::default().with(resource, together.saturating_sub(held))
+    }
+
+    fn give_back(&mut self, owner: Owner, limited: bool, resource: Resource, amount: usize) {
+        if let Some(account) = self.by_owner.get_mut(&owner) {
             account.used.sub(resource, amount);
         }
-        if limited {
+        if limited && matches!(owner, Owner::User(_)) {
             self.together.sub(resource, amount);
         }
     }
 
-    fn used(&self, user: u32) -> Amounts {
-        let account = self.by_user.get(&user);
+    fn used(&self, owner: Owner) -> Amounts {
+        let account = self.by_owner.get(&owner);
         account.map_or_else(Amounts::default, |account| account.used)
     }
 }
@@ -227,25 +270,34 @@ impl Ledger {
     }
 }
 
-/// The payer for an address space.
+/// The payer for an address space, or for a peer.
 pub(crate) struct Payer {
     ledger: Arc<Ledger>,
-    user: u32,
+    owner: Owner,
     limited: bool,
 }
 
 impl Payer {
     /// Creates a payer that pays as `user`, within limits if `limited`.
     pub(crate) fn new(ledger: Arc<Ledger>, user: u32, limited: bool) -> Result<Arc<Self>> {
+        Self::of(ledger, Owner::User(user), limited)
+    }
+
+    /// Creates a payer that pays as the peer at `node`.
+    pub(crate) fn of_peer(ledger: Arc<Ledger>, node: u32) -> Result<Arc<Self>> {
+        Self::of(ledger, Owner::Peer(node), true)
+    }
+
+    fn of(ledger: Arc<Ledger>, owner: Owner, limited: bool) -> Result<Arc<Self>> {
         let account = Account {
             payers: 1,
             ..Account::default()
         };
-        let node = RBTreeNode::new(user, account, GFP_KERNEL)?;
-        ledger.accounts.lock().join(user, node);
+        let node = RBTreeNode::new(owner, account, GFP_KERNEL)?;
+        ledger.accounts.lock().join(owner, node);
         let payer = Self {
             ledger,
-            user,
+            owner,
             limited,
         };
         Ok(Arc::new(payer, GFP_KERNEL)?)
@@ -253,12 +305,12 @@ impl Payer {
 
     /// Returns true if `other` pays as the same user.
     pub(crate) fn is_same_user(&self, other: &Self) -> bool {
-        self.user == other.user
+        self.owner == other.owner
     }
 
     /// Returns the usage of the user.
     pub(crate) fn used(&self) -> Amounts {
-        self.ledger.accounts.lock().used(self.user)
+        self.ledger.accounts.lock().used(self.owner)
     }
 
     /// Returns the limits of this payer.
@@ -273,7 +325,7 @@ impl Payer {
 
 impl Drop for Payer {
     fn drop(&mut self) {
-        self.ledger.accounts.lock().leave(self.user);
+        self.ledger.accounts.lock().leave(self.owner);
     }
 }
 
@@ -311,7 +363,7 @@ impl Share {
         }
         let payer = &self.payer;
         let mut accounts = payer.ledger.accounts.lock();
-        accounts.take(payer.user, payer.limited, self.resource, amount)?;
+        accounts.take(payer.owner, payer.limited, self.resource, amount)?;
         self.amount += amount;
         Ok(())
     }
@@ -343,7 +395,7 @@ impl Drop for Share {
         if self.amount > 0 {
             let payer = &self.payer;
             let mut accounts = payer.ledger.accounts.lock();
-            accounts.give_back(payer.user, payer.limited, self.resource, self.amount);
+            accounts.give_back(payer.owner, payer.limited, self.resource, self.amount);
         }
     }
 }
@@ -359,7 +411,7 @@ mod tests {
             .with(Pages, 1600)
             .with(Contexts, 6)
             .with(ExclusiveContexts, 6);
-        Ledger::new(capacity, Limits::new(capacity, Amounts::default()))
+        Ledger::new(capacity, Limits::new(capacity, Amounts::default(), 2))
     }
 
     #[test]
@@ -404,6 +456,27 @@ mod tests {
         let _rest = Share::new(&last, Regions, 30)?;
         let root = Payer::new(ledger.clone(), 0, false)?;
         assert!(Share::new(&root, Regions, 10).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn a_peer_leaves_the_others_theirs() -> Result {
+        let ledger = ledger()?;
+        let first = Payer::of_peer(ledger.clone(), 0)?;
+        let second = Payer::of_peer(ledger.clone(), 1)?;
+        // Of 150, the other one has 37 in reserve.
+        let more = Share::new(&first, Regions, 113)?;
+        assert!(Share::new(&first, Regions, 1).is_err());
+        let _reserve = Share::new(&second, Regions, 37)?;
+        assert!(Share::new(&second, Regions, 1).is_err());
+        drop(more);
+        let _half = Share::new(&second, Regions, 38)?;
+        assert!(Share::new(&first, Regions, 76).is_err());
+        assert!(Share::new(&first, Regions, 75).is_ok());
+        // What a peer has is a user's, too, so that it takes nothing from users.
+        let user = Payer::new(ledger.clone(), 0, true)?;
+        assert_eq!(user.used().of(Regions), 0);
+        assert!(Share::new(&user, Regions, 40).is_ok());
         Ok(())
     }
 
@@ -454,15 +527,15 @@ mod tests {
         let capacity = Amounts::default()
             .with(Contexts, 1)
             .with(ExclusiveContexts, 1);
-        let limits = Limits::new(capacity, Amounts::default());
+        let limits = Limits::new(capacity, Amounts::default(), 2);
         assert_eq!(limits.each.of(Contexts), 1);
         assert_eq!(limits.together.of(Contexts), 1);
         // One that is kept would be the only one.
         assert_eq!(limits.together.of(ExclusiveContexts), 0);
         let chosen = Amounts::default().with(Contexts, 9);
-        assert_eq!(Limits::new(capacity, chosen).each.of(Contexts), 1);
+        assert_eq!(Limits::new(capacity, chosen, 2).each.of(Contexts), 1);
         // Without an engine there are none.
-        let none = Limits::new(Amounts::default(), Amounts::default());
+        let none = Limits::new(Amounts::default(), Amounts::default(), 2);
         assert_eq!(none.each, Amounts::default());
     }
 }

@@ -80,7 +80,8 @@
  *  - ENXIO: the operation needs a context and the open file has none.
  *  - ENOTCONN: the link to the peer is down, or the open file has no connection.
  *  - ECONNREFUSED: the peer has no listener at that port, or its backlog is full,
- *    or the listener's user has as many connections as one can have.
+ *    or the listener's user or this node has as many connections there as one can
+ *    have.
  *  - ECONNRESET: data of the connection was lost: the link to the peer went down,
  *    a side was closed or killed that had not sent all, or broke the protocol.
  *  - EPIPE: the connection was disconnected, so nothing can be sent any more.
@@ -468,6 +469,10 @@ struct uldma_peer_query {
  * and a quarter of all else.
  * All such users together leave a quarter of the contexts that the driver can take
  * back, and 1 of 16 of all else.
+ *
+ * Connections that a peer has made, and window bytes for them, are counted for the
+ * peer, too, also at listeners that have no limits: of what all such users can have
+ * together, each peer has a part in reserve, which the others leave.
  *
  * A call that needs more fails with EDQUOT, open() too. For one context more, the driver takes
  * back one of the user's own that is idle, or the call fails with EBUSY. A
@@ -1350,8 +1355,9 @@ enum uldma_conn_state {
  * @port: not zero; one listener of this device can have it (EADDRINUSE), and one
  *	user can have as many as DOC: shares of users says (EDQUOT)
  * @backlog: connections that may wait to be accepted, 1 to
- *	ULDMA_CONN_MAX_BACKLOG; peers beyond are refused; zero with
- *	ULDMA_LISTEN_ONCE
+ *	ULDMA_CONN_MAX_BACKLOG; peers beyond are refused. One of several
+ *	peers leaves the others what they have in reserve: half of their parts, one
+ *	place at least. Zero with ULDMA_LISTEN_ONCE
  *
  * With ULDMA_LISTEN_ONCE there is nothing to accept: poll() reports EPOLLOUT
  * once the open file is connected, and calls that need a connection wait for that.

@@ -13,6 +13,8 @@ from ..topologies import THREE
 from .registry import case_of, expect
 
 PORT = 760
+# Where uldma_conn_peer listens, and the attacker knocks.
+SERVED = 7000
 SIZE = 4 << 20
 # Long enough to be on its way while a node goes.
 LONG = 32 << 20
@@ -134,6 +136,40 @@ def peer_that_takes_nothing(pair: Cluster) -> None:
         expect(attacker.running, f"the flood was over before: {attacker.text('out')}")
     finally:
         attacker.end()
+        for command in again:
+            pair.c.check(command)
+    for found in joined:
+        endpoints.wait_up(found)
+
+
+@case_of(THREE)
+def peer_that_connects_to_all(pair: Cluster) -> None:
+    """A node fills the backlog of a program that accepts nobody; the other one still finds room."""
+    joined = [endpoints.find(pair, backend) for backend in SHARED]
+    for found in joined:
+        endpoints.wait_up(found)
+    again = [c.unbind() for _, _, c in joined]
+    a, b, _ = joined[0]
+    jobs = []
+    try:
+        # Serves one connection at a time, and that of the flood never ends.
+        server = a.node.spawn(f"ULDMA_DEVICE={a.path} /kselftest/uldma/uldma_conn_peer serve")
+        jobs.append(server)
+        server.wait_output("ready", START_TIMEOUT)
+        attacker = pair.c.spawn(
+            "cd /kselftest/uldma && ./uldma_hostile --nodes 3 "
+            f"--victim {a.number} --time {FLOOD_SECONDS} connect-flood"
+        )
+        jobs.append(attacker)
+        attacker.wait_output("port is full", START_TIMEOUT)
+        expect(a.info()["user"]["connections"] > 0, "no connection was made")
+        command = b.command(f"connect {a.number} {SERVED} --timeout 1 </dev/null")
+        result = b.node.run(command, START_TIMEOUT)
+        expect("no process listens" not in result.stderr, f"{b.name} was refused: {result}")
+        expect(attacker.running, f"the flood was over before: {attacker.text('out')}")
+    finally:
+        for job in jobs:
+            job.end()
         for command in again:
             pair.c.check(command)
     for found in joined:

@@ -68,7 +68,7 @@ impl Region {
         }
         let member = space.add_member();
         let share = Share::new(space.payer(), Resource::Regions, 1)?;
-        let window = shared.window_alloc.alloc(space.payer(), length)?;
+        let window = shared.window_alloc.alloc(space.payer(), None, length)?;
         match Self::enter_section(shared, owner, share, window, access) {
             Ok((slot, range, section)) => Ok(Self {
                 slot,

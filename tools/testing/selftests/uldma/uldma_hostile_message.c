@@ -214,6 +214,7 @@ static int disconnect_twice(struct hostile *h)
 static int connect_flood(struct hostile *h)
 {
 	unsigned int asked = 0, refused = 0, accepted = 0;
+	bool is_full = false;
 	struct message m;
 	int ret = hostile_meet(h);
 
@@ -230,6 +231,10 @@ static int connect_flood(struct hostile *h)
 				continue;
 			accepted += !(m.words[1] >> 32);
 			refused += !!(m.words[1] >> 32);
+			if (!is_full && m.words[1] >> 32 && !(NUMBER(&m) % 101)) {
+				printf("its port is full\n");
+				is_full = true;
+			}
 		}
 		if (!(asked % 100))
 			hostile_pause(h);
