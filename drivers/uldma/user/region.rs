@@ -182,7 +182,11 @@ impl Region {
             remote: None,
             export: None,
         };
-        match Self::enter(shared, owner.open_file, share, &setup) {
+        // Charged to the process, which is not inside of the gate yet.
+        let shadow = List::of(setup.runs);
+        let entered =
+            shadow.and_then(|shadow| Self::enter(shared, owner.open_file, share, &setup, shadow));
+        match entered {
             Ok((slot, range)) => Ok(Self {
                 slot,
                 addr,
@@ -201,26 +205,33 @@ impl Region {
         }
     }
 
-    /// Enters a region into the table of the device and makes its shadow pages mappable.
+    /// Enters a region into the table of the device and makes its shadow pages mappable, of which
+    /// `shadow` has the runs.
     fn enter(
         shared: &Shared,
         open_file: u64,
         share: Share,
         setup: &RegionSetup<'_>,
+        shadow: List<Run>,
     ) -> Result<(RegionSlot, MmapRange)> {
         let guard = shared.gate.try_enter()?;
-        let range = Self::add_shadow(shared, open_file, setup)?;
+        let range = Self::add_shadow(shared, open_file, shadow, setup.access)?;
         // Last, since an entry that the device has seen has to be invalidated.
         let slot = shared.tpt.add_region(guard.dev(), share, setup);
         let slot = slot.inspect_err(|_| shared.mmap_offsets.remove(range))?;
         Ok((slot, range))
     }
 
-    /// Makes the shadow pages of a region mappable.
-    fn add_shadow(shared: &Shared, open_file: u64, setup: &RegionSetup<'_>) -> Result<MmapRange> {
-        let count = setup.runs.last().map_or(0, |run| run.page + run.count);
-        let backing = Backing::Shadow(List::of(setup.runs)?);
-        let (pages, writable) = (usize::try_from(count)?, setup.access.write);
+    /// Makes the shadow pages of a region of these runs mappable.
+    fn add_shadow(
+        shared: &Shared,
+        open_file: u64,
+        runs: List<Run>,
+        access: Access,
+    ) -> Result<MmapRange> {
+        let count = runs.last().map_or(0, |run| run.page + run.count);
+        let (pages, writable) = (usize::try_from(count)?, access.write);
+        let backing = Backing::Shadow(runs);
         shared.mmap_offsets.add(open_file, pages, backing, writable)
     }
 
@@ -261,7 +272,9 @@ impl Region {
             remote: Some(remote.remote(peer.node(), generation)),
             export: None,
         };
-        let entered = Self::add_shadow(shared, owner.open_file, &setup).and_then(|range| {
+        let shadow = List::One(whole(&run));
+        let shadow = Self::add_shadow(shared, owner.open_file, shadow, access);
+        let entered = shadow.and_then(|range| {
             // Last, since an entry that the device has seen has to be invalidated.
             let set = shared.tpt.set_region(dev, slot, &setup);
             set.inspect_err(|_| shared.mmap_offsets.remove(range))?;

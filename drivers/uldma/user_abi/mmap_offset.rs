@@ -247,17 +247,16 @@ impl MmapOffsets {
         self.insert(room, open_file, pages, backing, writable)
     }
 
-    /// Returns room for a range.
+    /// Returns room for a range. It is charged to no process, since callers are inside of the gate.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn room(&self) -> Result<RangeRoom> {
         let spare = self.ranges.lock().spare.take();
-        // Without the lock, as the control group of the process can make this sleep.
         match spare {
             Some(room) => Ok(room),
-            None => Ok(RangeRoom(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)),
+            None => Ok(RangeRoom(RBTreeNodeReservation::new(GFP_KERNEL)?)),
         }
     }
 
@@ -303,7 +302,7 @@ impl MmapOffsets {
 
     /// Adds a context of `open_file`, detached until [`MmapOffsets::move_context`].
     pub(crate) fn add_context(&self, open_file: u64) -> Result {
-        let node = RBTreeNode::new(open_file, None, GFP_KERNEL_ACCOUNT)?;
+        let node = RBTreeNode::new(open_file, None, GFP_KERNEL)?;
         self.ranges.lock().contexts.insert(node);
         Ok(())
     }

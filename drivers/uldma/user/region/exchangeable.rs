@@ -11,6 +11,7 @@ use kernel::{
 use crate::{
     device::Shared,
     hw::Hw,
+    kernel_ext::list::List,
     mem::{
         exchange::{
             Exchange,
@@ -83,7 +84,8 @@ impl Region {
             remote: None,
             export: None,
         };
-        match Self::enter(shared, owner.open_file, share, &setup) {
+        let shadow = List::One(whole(&run));
+        match Self::enter(shared, owner.open_file, share, &setup, shadow) {
             Ok((slot, range)) => {
                 let region = Self {
                     slot,

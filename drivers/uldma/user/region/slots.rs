@@ -10,6 +10,7 @@ use kernel::{
 use crate::{
     device::Shared,
     hw::Hw,
+    kernel_ext::list::List,
     mem::{
         slots::{
             SlotMemory,
@@ -79,7 +80,8 @@ impl Region {
             remote: None,
             export: None,
         };
-        match Self::enter(shared, owner.open_file, share, &setup) {
+        let shadow = List::One(whole(&run));
+        match Self::enter(shared, owner.open_file, share, &setup, shadow) {
             Ok((slot, range)) => Ok(Self {
                 slot,
                 addr: 0,
