@@ -14,6 +14,8 @@ from .kernel_log import SerialLog
 
 MARK_TIMEOUT = 30.0
 QUIT_TIMEOUT = 5.0
+# In which a node falls asleep: its drivers have to release their devices.
+SLEEP_TIMEOUT = 60.0
 # How QEMU calls the state of a machine that stands still since KVM has failed.
 GIVEN_UP = "internal-error"
 
@@ -120,9 +122,19 @@ class Node:
         """Let the processors go on."""
         self.monitor.execute("cont")
 
-    def _wait_status(self, wanted: str) -> None:
+    def sleep(self) -> Job:
+        """Suspend the machine to its memory; the job that goes on when it is awake."""
+        job = self.spawn("echo mem >/sys/power/state")
+        self._wait_status("suspended", SLEEP_TIMEOUT)
+        return job
+
+    def wake(self) -> None:
+        """Wake the machine, as its power button would."""
+        self.monitor.execute("system_wakeup")
+
+    def _wait_status(self, wanted: str, timeout: float = QUIT_TIMEOUT) -> None:
         """Wait until the machine's state is called so: QEMU answers first and acts then."""
-        deadline = time.monotonic() + QUIT_TIMEOUT
+        deadline = time.monotonic() + timeout
         while (status := self.monitor.execute("query-status")["status"]) != wanted:
             if time.monotonic() > deadline:
                 raise TimedOut(f"node {self.name} is {status} instead of {wanted}")

@@ -28,6 +28,10 @@
 #include <unistd.h>
 
 #define PORT		"/dev/vport0p1"
+#define DEVICE		"/sys/class/virtio-ports/vport0p1/device"
+#define DRIVER		"/sys/bus/virtio/drivers/virtio_console"
+/* Milliseconds in which the host answers for a port that is new. */
+#define GREETING	60000
 #define MAX_COMMANDS	32
 /* As much as execve() takes in one argument, with some room; what is longer becomes a file. */
 #define MAX_ARGUMENT	65536
@@ -48,11 +52,46 @@ static int open_port(void)
 	int fd;
 
 	while ((fd = open(PORT, O_RDWR | O_CLOEXEC)) < 0) {
-		if (errno != ENOENT)
+		if (errno != ENOENT && errno != ENXIO)
 			err(1, "%s", PORT);
 		usleep(1000);
 	}
 	return fd;
+}
+
+static void put(const char *path, const char *value)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, value, strlen(value)) < 0)
+		err(1, "%s", path);
+	close(fd);
+}
+
+/*
+ * Opens the port again when the kernel has lost sight of the host. It does while the node sleeps:
+ * it asks for the host's state before it can hear the answer. A driver that is bound anew asks
+ * again.
+ */
+static void open_port_again(void)
+{
+	struct pollfd fd = { .events = 0 };
+	char link[256];
+	ssize_t n = readlink(DEVICE, link, sizeof(link) - 1);
+
+	if (n < 0)
+		err(1, "%s", DEVICE);
+	link[n] = '\0';
+	close(port);
+	put(DRIVER "/unbind", basename(link));
+	put(DRIVER "/bind", basename(link));
+	port = open_port();
+	fd.fd = port;
+	for (int i = 0; poll(&fd, 1, 0) > 0 && fd.revents & POLLHUP; i++) {
+		if (i == GREETING)
+			errx(1, "the host has gone");
+		usleep(1000);
+	}
 }
 
 static void send_all(const char *data, size_t length)
@@ -273,6 +312,10 @@ int main(void)
 			}
 		if (poll(fds, 2 + 2 * MAX_COMMANDS, -1) < 0)
 			err(1, "poll");
+		if (fds[0].revents & POLLHUP) {
+			open_port_again();
+			continue;
+		}
 		for (i = 0; i < 2 * MAX_COMMANDS; i++)
 			if (fds[2 + i].revents)
 				forward(&commands[i / 2], i % 2);
@@ -280,7 +323,5 @@ int main(void)
 			reap();
 		if (fds[0].revents & POLLIN)
 			handle();
-		else if (fds[0].revents & POLLHUP)
-			errx(1, "the host has gone");
 	}
 }
