@@ -29,6 +29,7 @@ use crate::{
         chardev,
         net::net_device,
         shrinker,
+        sleep,
         wakeup,
         workqueue::ModuleQueues, //
     },
@@ -54,6 +55,7 @@ pub(crate) struct Drivers {
     ivshmem: Registration<pci::Adapter<ivshmem::Driver>>,
     loopback: loopback::Devices,
     /// Dropped after all devices.
+    _sleep: sleep::ModuleSleep,
     _lmm: lmm::ModuleState,
     /// Created first and dropped last, so that no work outlives them.
     _queues: ModuleQueues,
@@ -68,6 +70,7 @@ impl InPlaceModule for Drivers {
                 queues
             },
             _lmm: lmm::ModuleState::new()?,
+            _sleep: sleep::ModuleSleep::new()?,
             adapter <- Registration::new(Self::NAME, module),
             ivshmem <- Registration::new(c"uldma-ivshmem", module),
             loopback: loopback::Devices::new()?,
@@ -79,6 +82,9 @@ impl InPlaceModule for Drivers {
 /// order.
 #[pin_data]
 struct Node<'bound, I> {
+    /// The system's sleep does not unbind the driver from here on. Memory of this machine loses
+    /// nothing by it.
+    _sleep: Option<sleep::Registration>,
     #[pin]
     debugfs: debugfs::Files,
     /// No packet is sent or received from here on.
@@ -101,11 +107,13 @@ impl<'bound, I: 'bound> Node<'bound, I> {
         dev: &'bound Device<Bound>,
         binding: Binding<'bound>,
         interrupts: I,
+        sleep: Option<sleep::Registration>,
     ) -> impl PinInit<Self, Error> + 'bound {
         let shared = binding.shared().clone();
         try_pin_init!(Self {
             interrupts,
             binding,
+            _sleep: sleep,
             working: binding.enable()?,
             chardev: chardev::Registration::new(dev, c"uldma", shared.clone())?,
             shrinker: shrinker::Registration::new(c"uldma-pins", shared.clone())?,
@@ -128,11 +136,16 @@ fn register_network<'bound>(
     net_device::Registration::new(network.clone(), dev, number, address).map(Some)
 }
 
-/// Enables memory access, bus mastering and 64-bit DMA of a PCI device.
-fn enable(pdev: &pci::Device<Core<'_>>) -> Result {
+/// Enables memory access, bus mastering and 64-bit DMA of a PCI device, until the system sleeps.
+///
+/// # Errors
+///
+/// Those of [`sleep::Registration::new`], and of a device that cannot be enabled.
+fn enable(pdev: &pci::Device<Core<'_>>) -> Result<sleep::Registration> {
+    let sleep = sleep::Registration::new(pdev.as_ref())?;
     pdev.enable_device_mem()?;
     pdev.set_master();
     // SAFETY: No DMA address of this device is in use yet.
     unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>())? };
-    Ok(())
+    Ok(sleep)
 }

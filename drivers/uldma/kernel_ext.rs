@@ -36,6 +36,7 @@ pub(crate) mod ratelimit;
 pub(crate) mod sched_switch;
 pub(crate) mod shared_pins;
 pub(crate) mod shrinker;
+pub(crate) mod sleep;
 pub(crate) mod sort;
 pub(crate) mod timed_lock;
 pub(crate) mod vma;

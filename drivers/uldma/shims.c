@@ -19,6 +19,7 @@
 #include <linux/sched/signal.h>
 #include <linux/smp.h>
 #include <linux/srcu.h>
+#include <linux/suspend.h>
 #include <linux/tracepoint.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
@@ -472,4 +473,14 @@ int uldma_mask_vector(struct device *dev, u32 vector, u32 masked)
 	else
 		enable_irq(irq);
 	return 0;
+}
+
+int uldma_pm_notifier_register(struct notifier_block *notifier)
+{
+	return register_pm_notifier(notifier);
+}
+
+void uldma_pm_notifier_unregister(struct notifier_block *notifier)
+{
+	unregister_pm_notifier(notifier);
 }

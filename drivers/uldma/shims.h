@@ -12,6 +12,7 @@
 struct device;
 struct inode;
 struct mm_struct;
+struct notifier_block;
 struct page;
 struct srcu_struct;
 struct task_struct;
@@ -95,5 +96,8 @@ void uldma_raw_writeq(u64 value, void __iomem *addr);
 void uldma_memset_io(void __iomem *addr, int value, size_t count);
 
 int uldma_mask_vector(struct device *dev, u32 vector, u32 masked);
+
+int uldma_pm_notifier_register(struct notifier_block *notifier);
+void uldma_pm_notifier_unregister(struct notifier_block *notifier);
 
 #endif /* _ULDMA_SHIMS_H */

@@ -66,7 +66,7 @@ CONNECTIONS = (
     "nodes:matched",
 )
 INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING, "nodes:fuzz")
-LIFE = (*_programs("unbind", "decode", "files", "slow_fork"), "nodes:(module|unplug)")
+LIFE = (*_programs("unbind", "decode", "files", "slow_fork"), "nodes:(module|unplug|sleep)")
 NETWORK = ("nodes:network", "nodes:hostile")
 MAPPED = ("^iommu-", "nodes:bounced")
 LOOPBACK = ("^loopback/",)
@@ -90,7 +90,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"hw/(health|wait|adapter(/.*)?)\.rs": ("nodes:(stalled|faults|busy)", *BROAD),
     r"kernel_ext/(plain|ratelimit)\.rs": BROAD,
     r"device(/(ask|binding|progress))?\.rs|driver(/adapter)?\.rs": (*LIFE, *BROAD),
-    r"kernel_ext/(pci|gate|compat(/.*)?)\.rs": (*LIFE, *BROAD),
+    r"kernel_ext/(pci|gate|sleep|compat(/.*)?)\.rs": (*LIFE, *BROAD),
     r"hw/link_message\.rs": LINK,
     r"hw/doorbell\.rs": (*LINK, *NETWORK, *EXPORTS),
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),

@@ -108,7 +108,7 @@ impl pci::Driver for Driver {
         _info: IdInfo<'bound, Self::IdInfo>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
-            enable(pdev)?;
+            let sleep = enable(pdev)?;
             let hw = Arc::pin_init(Adapter::new(pdev)?, GFP_KERNEL)?;
             let has_network_vector = hw.has_network_vector();
             let binding = Binding::new(pdev.as_ref(), hw)?;
@@ -134,7 +134,7 @@ impl pci::Driver for Driver {
                 _control: vectors.request(1, c"uldma-control", control)?,
                 _events: vectors.request_threaded(0, c"uldma-event", EventHandler(shared))?,
             };
-            Ok(Node::new(pdev.as_ref(), binding, interrupts))
+            Ok(Node::new(pdev.as_ref(), binding, interrupts, Some(sleep)))
         })
     }
 }

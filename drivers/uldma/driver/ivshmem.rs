@@ -144,11 +144,11 @@ impl pci::Driver for Driver {
         _info: IdInfo<'bound, Self::IdInfo>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
-            enable(pdev)?;
+            let sleep = enable(pdev)?;
             let hw = Arc::new(Ivshmem::new(pdev, params::ivshmem_nodes())?, GFP_KERNEL)?;
             let binding = Binding::new(pdev.as_ref(), hw.clone())?;
             let interrupts = Interrupts::new(pdev, binding.shared(), &hw)?;
-            Ok(Node::new(pdev.as_ref(), binding, interrupts))
+            Ok(Node::new(pdev.as_ref(), binding, interrupts, Some(sleep)))
         })
     }
 }

@@ -60,7 +60,7 @@ impl faux::Driver for Driver {
             let hw = Arc::new(Loopback::new(wire.clone(), number)?, GFP_KERNEL)?;
             let binding = Binding::new(dev, hw)?;
             let handler = Arc::new(DoorbellHandler(binding.shared().clone()), GFP_KERNEL)?;
-            Ok(Node::new(dev, binding, wire.answer(number, handler)?))
+            Ok(Node::new(dev, binding, wire.answer(number, handler)?, None))
         })
     }
 }
