@@ -27,7 +27,8 @@ use kernel::{
         self,
         Flags,
         IrqRequest,
-        IrqReturn, //
+        IrqReturn,
+        ThreadedIrqReturn, //
     },
     module_param::ModuleParamAccess,
     pci,
@@ -36,6 +37,7 @@ use kernel::{
     sync::{
         barrier,
         poll::PollCondVar,
+        Arc,
         CondVar,
         LockClassKey, //
     },
@@ -45,6 +47,10 @@ use kernel::{
 use super::{
     IrqHandler,
     IrqThread, //
+};
+use crate::kernel_ext::irq_mask::{
+    Handled,
+    IrqMask, //
 };
 
 /// A PCI BAR that is unmapped when its device is unbound.
@@ -179,25 +185,32 @@ impl<'bound> IrqVectors<'bound> {
         name: &'static CStr,
         handler: T,
     ) -> Result<IrqRegistration<T>> {
+        let request = self.vector(index)?;
         let handler = Ok::<_, Error>(Adapted(handler));
-        let registration =
-            irq::Registration::new(self.vector(index)?, Flags::TRIGGER_NONE, name, handler);
+        let registration = irq::Registration::new(request, Flags::TRIGGER_NONE, name, handler);
         Ok(IrqRegistration {
             _registration: KBox::pin_init(registration, GFP_KERNEL)?,
         })
     }
 
-    /// Has `handler` handle vector `index` in a thread until the registration is dropped.
+    /// Has `handler` handle vector `index` in a thread until the registration is dropped. The vector is
+    /// masked from its interrupt until the handler returns.
     pub(crate) fn request_threaded<T: IrqThread>(
         &mut self,
         index: usize,
         name: &'static CStr,
         handler: T,
     ) -> Result<IrqThreadRegistration<T>> {
-        let handler = Ok::<_, Error>(Adapted(handler));
+        let (request, mask) = (self.vector(index)?, IrqMask::new()?);
+        let handled = Handled::new(mask.clone(), request.irq());
+        let handler = Ok::<_, Error>(Masked {
+            mask,
+            handler: Adapted(handler),
+        });
         let registration =
-            irq::ThreadedRegistration::new(self.vector(index)?, Flags::TRIGGER_NONE, name, handler);
+            irq::ThreadedRegistration::new(request, Flags::TRIGGER_NONE, name, handler);
         Ok(IrqThreadRegistration {
+            _handled: handled,
             _registration: KBox::pin_init(registration, GFP_KERNEL)?,
         })
     }
@@ -210,7 +223,8 @@ pub(crate) struct IrqRegistration<T: IrqHandler> {
 
 /// A threaded handler of a vector; the vector is released when this is dropped.
 pub(crate) struct IrqThreadRegistration<T: IrqThread> {
-    _registration: Pin<KBox<irq::ThreadedRegistration<Adapted<T>>>>,
+    _handled: Handled,
+    _registration: Pin<KBox<irq::ThreadedRegistration<Masked<T>>>>,
 }
 
 /// A handler as the `kernel` crate calls it.
@@ -222,8 +236,21 @@ impl<T: IrqHandler> irq::Handler for Adapted<T> {
     }
 }
 
-impl<T: IrqThread> irq::ThreadedHandler for Adapted<T> {
+/// A handler in a thread, whose vector is masked until it returns.
+struct Masked<T> {
+    mask: Arc<IrqMask>,
+    handler: Adapted<T>,
+}
+
+impl<T: IrqThread> irq::ThreadedHandler for Masked<T> {
+    fn handle(&self, _dev: &Device<Bound>) -> ThreadedIrqReturn {
+        self.mask.mask();
+        ThreadedIrqReturn::WakeThread
+    }
+
     fn handle_threaded(&self, dev: &Device<Bound>) -> IrqReturn {
-        self.0.handle(dev)
+        let handled = self.handler.0.handle(dev);
+        self.mask.unmask();
+        handled
     }
 }

@@ -22,18 +22,26 @@ use kernel::{
         self,
         Flags,
         IrqRequest,
-        IrqReturn, //
+        IrqReturn,
+        ThreadedIrqReturn, //
     },
     module_param::ModuleParamAccess,
     pci,
     prelude::*,
     ptr::KnownSize,
-    sync::barrier, //
+    sync::{
+        barrier,
+        Arc, //
+    }, //
 };
 
 use super::{
     IrqHandler,
     IrqThread, //
+};
+use crate::kernel_ext::irq_mask::{
+    Handled,
+    IrqMask, //
 };
 
 /// A PCI BAR that is unmapped when its device is unbound.
@@ -143,29 +151,35 @@ impl<'bound> IrqVectors<'bound> {
         name: &'static CStr,
         handler: T,
     ) -> Result<IrqRegistration<T>> {
+        let request = self.take(index)?;
         let handler = Ok::<_, Error>(self.adapt(handler));
         // SAFETY: `Devres` drops the registration when the device is unbound, if not before.
-        let registration = unsafe {
-            irq::Registration::new(self.take(index)?, Flags::TRIGGER_NONE, name, handler)
-        };
+        let registration =
+            unsafe { irq::Registration::new(request, Flags::TRIGGER_NONE, name, handler) };
         Ok(IrqRegistration {
             _registration: Devres::new(self.dev, registration)?,
         })
     }
 
-    /// Has `handler` handle vector `index` in a thread until the registration is dropped.
+    /// Has `handler` handle vector `index` in a thread until the registration is dropped. The vector is
+    /// masked from its interrupt until the handler returns.
     pub(crate) fn request_threaded<T: IrqThread>(
         &mut self,
         index: usize,
         name: &'static CStr,
         handler: T,
     ) -> Result<IrqThreadRegistration<T>> {
-        let handler = Ok::<_, Error>(self.adapt(handler));
+        let (request, mask) = (self.take(index)?, IrqMask::new()?);
+        let handled = Handled::new(mask.clone(), request.irq());
+        let handler = Ok::<_, Error>(Masked {
+            mask,
+            handler: self.adapt(handler),
+        });
         // SAFETY: `Devres` drops the registration when the device is unbound, if not before.
-        let registration = unsafe {
-            irq::ThreadedRegistration::new(self.take(index)?, Flags::TRIGGER_NONE, name, handler)
-        };
+        let registration =
+            unsafe { irq::ThreadedRegistration::new(request, Flags::TRIGGER_NONE, name, handler) };
         Ok(IrqThreadRegistration {
+            _handled: handled,
             _registration: Devres::new(self.dev, registration)?,
         })
     }
@@ -178,7 +192,8 @@ pub(crate) struct IrqRegistration<T: IrqHandler> {
 
 /// A threaded handler of a vector; the vector is released when this is dropped.
 pub(crate) struct IrqThreadRegistration<T: IrqThread> {
-    _registration: Devres<irq::ThreadedRegistration<'static, Adapted<T>>>,
+    _handled: Handled,
+    _registration: Devres<irq::ThreadedRegistration<'static, Masked<T>>>,
 }
 
 /// A handler as the `kernel` crate calls it.
@@ -194,8 +209,22 @@ impl<T: IrqHandler> irq::Handler for Adapted<T> {
     }
 }
 
-impl<T: IrqThread> irq::ThreadedHandler for Adapted<T> {
+/// A handler in a thread, whose vector is masked until it returns.
+struct Masked<T> {
+    mask: Arc<IrqMask>,
+    handler: Adapted<T>,
+}
+
+impl<T: IrqThread> irq::ThreadedHandler for Masked<T> {
+    fn handle(&self) -> ThreadedIrqReturn {
+        self.mask.mask();
+        ThreadedIrqReturn::WakeThread
+    }
+
     fn handle_threaded(&self) -> IrqReturn {
-        self.handler.handle(self.dev)
+        let Adapted { dev, handler } = &self.handler;
+        let handled = handler.handle(dev);
+        self.mask.unmask();
+        handled
     }
 }
