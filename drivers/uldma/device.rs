@@ -75,11 +75,11 @@ use crate::{
     },
     hw::{
         layout::EventCauses,
+        Consumer,
         Doorbells,
         Hardware,
         Hw,
-        KernelDoorbell,
-        SegmentDoorbells, //
+        KernelDoorbell, //
     },
     kernel_ext::{
         errno::{
@@ -362,8 +362,9 @@ impl Shared {
             hw.health().recovered(hw.dev());
             // If it did not answer accesses, it has lost masks and requests for interrupts. The only
             // error is that it does not answer again.
-            let masked = hw.mask_doorbells(SegmentDoorbells::of_bits(0).into(), false);
-            let _ = masked.and_then(|()| self.handle_completions(hw));
+            let masked = hw.mask_segments();
+            let unmasked = masked.and_then(|()| hw.unmask(Consumer::Segments));
+            let _ = unmasked.and_then(|()| self.handle_completions(hw));
             let _ = self.handle_events(hw.dev());
         }
     }
@@ -399,15 +400,10 @@ impl Shared {
             self.worker.interrupt();
         }
         if events.contains(EventCauses::DOORBELL) {
+            // Those of kernels have vectors of their own. Later ones of segments wait for the next pass.
+            hw.mask_segments()?;
             let rung = hw.take_doorbells()?;
-            if rung.has(KernelDoorbell::Link) {
-                self.worker.rung_silently();
-            }
-            if self.worker.segments_rung(rung.segments()) {
-                // Peers ring faster than doorbells are forwarded.
-                hw.mask_doorbells(SegmentDoorbells::ALL.into(), true)?;
-                self.worker.segments_masked();
-            }
+            self.worker.segments_rung(rung.segments());
         }
         if events.contains(EventCauses::KEY) {
             self.contexts.report_bad_keys(hw)?;
@@ -444,7 +440,9 @@ impl Shared {
         if rung.has(KernelDoorbell::Link) {
             self.worker.rung();
         }
-        self.worker.segments_rung(rung.segments());
+        if !rung.segments().is_empty() {
+            self.worker.segments_rung(rung.segments());
+        }
     }
 }
 

@@ -57,6 +57,7 @@ pub(crate) use command::{
     PeerRegionOffset, //
 };
 pub(crate) use doorbell::{
+    Consumer,
     Doorbells,
     KernelDoorbell,
     SegmentDoorbells, //
@@ -277,14 +278,26 @@ pub(crate) trait Hardware: Send + Sync {
     /// has only one doorbell.
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<Doorbells>;
 
-    /// Masks or unmasks the interrupts of `doorbells`. Those that were rung while masked interrupt when
-    /// unmasked.
+    /// Has the doorbells of `consumer` interrupt again, which are masked since they did. Those that rang
+    /// meanwhile interrupt now.
+    ///
+    /// A consumer calls this at the end of each pass that follows an interrupt, before it looks for work
+    /// once more and sleeps. Does not sleep, unless for [`Consumer::Segments`].
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the hardware cannot.
-    fn mask_doorbells(&self, dev: &Device<Bound>, doorbells: Doorbells, masked: bool) -> Result {
-        Err(eopnotsupp())
+    /// `ENODEV` if the device has left the bus.
+    fn unmask(&self, dev: &Device<Bound>, consumer: Consumer) -> Result {
+        Ok(())
+    }
+
+    /// Masks the doorbells of segments, on hardware that rings for them by the vector of other events.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hardware::unmask`].
+    fn mask_segments(&self, dev: &Device<Bound>) -> Result {
+        Ok(())
     }
 
     /// Returns the offset in the window of byte `offset` of the section of `node`.
@@ -520,7 +533,8 @@ impl<'a> Hw<'a> {
         fn ring_segment(peer: u32, doorbell: SegmentDoorbells) -> Result;
         fn send_msg(peer: u32, message: &LinkMessage<'_>) -> Result<bool>;
         fn take_doorbells() -> Result<Doorbells>;
-        fn mask_doorbells(doorbells: Doorbells, masked: bool) -> Result;
+        fn unmask(consumer: Consumer) -> Result;
+        fn mask_segments() -> Result;
         fn enable(tables: &TableSetup) -> Result;
         fn reset() -> Result;
         fn quiesce();

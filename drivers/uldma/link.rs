@@ -39,6 +39,7 @@ pub(crate) mod requests;
 mod ring;
 pub(crate) mod segment;
 mod session;
+pub(crate) mod throttle;
 mod turnaround;
 pub(crate) mod window_alloc;
 

@@ -4,7 +4,6 @@
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
-#include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/magic.h>
@@ -13,7 +12,6 @@
 #include <linux/mount.h>
 #include <linux/nospec.h>
 #include <linux/pagemap.h>
-#include <linux/pci.h>
 #include <linux/pseudo_fs.h>
 #include <linux/ratelimit.h>
 #include <linux/sched/signal.h>
@@ -456,23 +454,6 @@ void uldma_memset_io(void __iomem *addr, int value, size_t count)
 struct workqueue_struct *uldma_workqueue_new(const char *name, int max_active)
 {
 	return alloc_workqueue("%s", WQ_UNBOUND, max_active, name);
-}
-
-/* Masks or unmasks MSI-X vector @vector of @dev, in turns. */
-int uldma_mask_vector(struct device *dev, u32 vector, u32 masked)
-{
-	int irq;
-
-	if (!dev_is_pci(dev))
-		return -EINVAL;
-	irq = pci_irq_vector(to_pci_dev(dev), vector);
-	if (irq < 0)
-		return irq;
-	if (masked)
-		disable_irq_nosync(irq);
-	else
-		enable_irq(irq);
-	return 0;
 }
 
 int uldma_pm_notifier_register(struct notifier_block *notifier)

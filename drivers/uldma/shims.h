@@ -95,8 +95,6 @@ u64 uldma_raw_readq(const void __iomem *addr);
 void uldma_raw_writeq(u64 value, void __iomem *addr);
 void uldma_memset_io(void __iomem *addr, int value, size_t count);
 
-int uldma_mask_vector(struct device *dev, u32 vector, u32 masked);
-
 int uldma_pm_notifier_register(struct notifier_block *notifier);
 void uldma_pm_notifier_unregister(struct notifier_block *notifier);
 

@@ -7,7 +7,7 @@ use kernel::time::Delta;
 use super::Shared;
 use crate::{
     hw::{
-        Doorbells,
+        Consumer,
         Hw,
         SegmentDoorbells, //
     },
@@ -105,10 +105,10 @@ impl ProgressOps for Shared {
         self.segments.rung(rung);
     }
 
-    fn mask(&self, doorbells: Doorbells, masked: bool) {
+    fn unmask(&self, consumer: Consumer) {
         if let Some(guard) = self.gate.enter() {
             // As in `poll_once`.
-            let _ = Hw::new(guard.dev(), &*self.hw).mask_doorbells(doorbells, masked);
+            let _ = Hw::new(guard.dev(), &*self.hw).unmask(consumer);
         }
     }
 }

@@ -111,7 +111,7 @@ impl pci::Driver for Driver {
             let sleep = enable(pdev)?;
             let hw = Arc::pin_init(Adapter::new(pdev)?, GFP_KERNEL)?;
             let has_network_vector = hw.has_network_vector();
-            let binding = Binding::new(pdev.as_ref(), hw)?;
+            let binding = Binding::new(pdev.as_ref(), hw.clone())?;
             let shared = binding.shared().clone();
             let count = if has_network_vector {
                 layout::MSIX_VECTORS
@@ -119,9 +119,10 @@ impl pci::Driver for Driver {
                 layout::VECTOR_NETWORK
             };
             let mut vectors = IrqVectors::new(pdev, count.into())?;
+            let mask = |vector| hw.mask_of(vector).cloned();
             let network = if has_network_vector {
-                let handler = NetworkHandler(shared.clone());
-                Some(vectors.request(2, c"uldma-network", handler)?)
+                let (vector, handler) = (layout::VECTOR_NETWORK, NetworkHandler(shared.clone()));
+                Some(vectors.request(vector.into(), c"uldma-network", mask(vector)?, handler)?)
             } else {
                 None
             };
@@ -129,10 +130,15 @@ impl pci::Driver for Driver {
                 shared: shared.clone(),
                 is_network: !has_network_vector,
             };
+            let vector = layout::VECTOR_CONTROL;
+            let control =
+                vectors.request(vector.into(), c"uldma-control", mask(vector)?, control)?;
+            let (vector, events) = (layout::VECTOR_EVENT, EventHandler(shared));
+            let events = vectors.request_threaded(vector.into(), c"uldma-event", events)?;
             let interrupts = Interrupts {
                 _network: network,
-                _control: vectors.request(1, c"uldma-control", control)?,
-                _events: vectors.request_threaded(0, c"uldma-event", EventHandler(shared))?,
+                _control: control,
+                _events: events,
             };
             Ok(Node::new(pdev.as_ref(), binding, interrupts, Some(sleep)))
         })

@@ -101,20 +101,23 @@ impl Interrupts {
             Some(vectors) => vectors,
             None => IrqVectors::new(pdev, 1)?,
         };
+        let mask = |vector| hw.mask_of(vector).cloned();
         let network = if has_network {
+            let vector = VECTOR_NETWORK;
             let handler = NetworkHandler {
                 shared: shared.clone(),
                 hw: hw.clone(),
             };
-            Some(vectors.request(VECTOR_NETWORK.into(), c"uldma-network", handler)?)
+            Some(vectors.request(vector.into(), c"uldma-network", mask(vector)?, handler)?)
         } else {
             None
         };
+        let vector = VECTOR_CONTROL;
         let handler = DoorbellHandler {
             shared: shared.clone(),
             hw: hw.clone(),
         };
-        let doorbell = vectors.request(VECTOR_CONTROL.into(), c"uldma-doorbell", handler)?;
+        let doorbell = vectors.request(vector.into(), c"uldma-doorbell", mask(vector)?, handler)?;
         if has_network {
             hw.probe_network_vector(pdev.as_ref())?;
         }

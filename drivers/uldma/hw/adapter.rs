@@ -15,7 +15,10 @@ use kernel::{
     },
     pci,
     prelude::*,
-    sync::Mutex, //
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 
 use super::{
@@ -46,6 +49,7 @@ use super::{
     },
     section_size,
     Backend,
+    Consumer,
     ContextCounters,
     ContextSetup,
     DevicePage,
@@ -70,6 +74,7 @@ use crate::{
             enotconn,
             eopnotsupp, //
         },
+        irq_mask::IrqMask,
         pci::clear_master,
         window::Window, //
     },
@@ -109,6 +114,8 @@ pub(crate) struct Adapter {
     queues: u32,
     /// The network interface has an interrupt of its own.
     has_network_vector: bool,
+    /// By vector.
+    masks: [Arc<IrqMask>; layout::MSIX_VECTORS as usize],
     /// The pages of the contexts' registers, if the kernel has queues to wake.
     context_pages: Option<DevresBar>,
     /// First frames of the BARs that processes map.
@@ -118,9 +125,9 @@ pub(crate) struct Adapter {
     /// Held over the register writes of one start of the kernel's context.
     #[pin]
     start: Mutex<()>,
-    /// Doorbell bits that do not interrupt.
+    /// Doorbell bits of segments do not interrupt.
     #[pin]
-    doorbell_mask: Mutex<u32>,
+    are_segments_masked: Mutex<bool>,
     /// Held during an invalidation, so that the pending count belongs to it.
     #[pin]
     invalidate: Mutex<()>,
@@ -252,6 +259,7 @@ impl Adapter {
             window_regions: version.get(Version::MINOR)
                 >= layout::VERSION_WITH_WINDOW_REGIONS.get(Version::MINOR),
         };
+        let masks = [IrqMask::new()?, IrqMask::new()?, IrqMask::new()?];
         Ok(pin_init!(Self {
             registers,
             window,
@@ -259,12 +267,13 @@ impl Adapter {
             contexts,
             queues,
             has_network_vector,
+            masks,
             context_pages,
             context_frame,
             shadow_frame,
             window_frame,
             start <- new_mutex!((), "uldma::Adapter::start"),
-            doorbell_mask <- new_mutex!(0, "uldma::Adapter::doorbell_mask"),
+            are_segments_masked <- new_mutex!(false, "uldma::Adapter::are_segments_masked"),
             invalidate <- new_mutex!((), "uldma::Adapter::invalidate"),
             health: Health::new(),
         }))
@@ -273,6 +282,23 @@ impl Adapter {
     /// Returns true if the network interface has an interrupt of its own.
     pub(crate) fn has_network_vector(&self) -> bool {
         self.has_network_vector
+    }
+
+    /// Returns the mask of a vector, which its handler needs.
+    pub(crate) fn mask_of(&self, vector: u16) -> Result<&Arc<IrqMask>> {
+        self.masks.get(usize::from(vector)).ok_or(EINVAL)
+    }
+
+    /// Masks or unmasks the doorbells of segments, unless they are.
+    fn set_segments_masked(&self, dev: &Device<Bound>, masked: bool) -> Result {
+        let bar = self.registers.access(dev)?;
+        let mut are_masked = self.are_segments_masked.lock();
+        if *are_masked != masked {
+            let bits = SegmentDoorbells::ALL.bits();
+            bar.write(reg::DOORBELL_MASK, if masked { bits } else { 0 });
+            *are_masked = masked;
+        }
+        Ok(())
     }
 
     fn invalidate(&self, dev: &Device<Bound>, what: Invalidation) -> Result {
@@ -304,6 +330,14 @@ impl Adapter {
     fn of_peer<T, A>(&self, array: OfNodes<T, A>, peer: u32) -> Result<ControlAt<T, A>> {
         self.geometry.check_peer(peer)?;
         array.at(usize::try_from(peer)?).ok_or(EINVAL)
+    }
+}
+
+/// Returns the vector of a doorbell.
+fn vector_of(doorbell: KernelDoorbell) -> u16 {
+    match doorbell {
+        KernelDoorbell::Link => layout::VECTOR_CONTROL,
+        KernelDoorbell::Network => layout::VECTOR_NETWORK,
     }
 }
 
@@ -423,12 +457,7 @@ impl Hardware for Adapter {
     }
 
     fn network_vector(&self) -> Option<u32> {
-        let vector = if self.has_network_vector {
-            layout::VECTOR_NETWORK
-        } else {
-            layout::VECTOR_CONTROL
-        };
-        Some(vector.into())
+        Some(vector_of(self.network_doorbell()).into())
     }
 
     fn take_doorbells(&self, dev: &Device<Bound>) -> Result<Doorbells> {
@@ -438,17 +467,17 @@ impl Hardware for Adapter {
         Ok(Doorbells::of_bits(bits))
     }
 
-    fn mask_doorbells(&self, dev: &Device<Bound>, doorbells: Doorbells, masked: bool) -> Result {
-        let bits = doorbells.bits();
-        let bar = self.registers.access(dev)?;
-        let mut mask = self.doorbell_mask.lock();
-        *mask = if masked { *mask | bits } else { *mask & !bits };
-        bar.write(reg::DOORBELL_MASK, *mask);
-        if masked && doorbells.has(KernelDoorbell::Link) {
-            // It is not acknowledged elsewhere, so that a later pending bit has rung later.
-            bar.write(reg::DOORBELL, KernelDoorbell::Link.bit());
-        }
-        Ok(())
+    fn unmask(&self, dev: &Device<Bound>, consumer: Consumer) -> Result {
+        let doorbell = match consumer {
+            Consumer::Segments => return self.set_segments_masked(dev, false),
+            Consumer::Link => KernelDoorbell::Link,
+            Consumer::Network => self.network_doorbell(),
+        };
+        self.mask_of(vector_of(doorbell)).map(|mask| mask.unmask())
+    }
+
+    fn mask_segments(&self, dev: &Device<Bound>) -> Result {
+        self.set_segments_masked(dev, true)
     }
 
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {

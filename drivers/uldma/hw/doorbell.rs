@@ -34,6 +34,18 @@ impl KernelDoorbell {
     }
 }
 
+/// A part of the driver that peers ring for. It makes passes, in each of which it does the work that it
+/// finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consumer {
+    /// The control channel and connections.
+    Link,
+    /// The network interface.
+    Network,
+    /// The programs of segments.
+    Segments,
+}
+
 /// A set of doorbell bits of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentDoorbells(u32);

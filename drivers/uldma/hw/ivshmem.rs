@@ -17,10 +17,12 @@ use kernel::{
     page::PAGE_SHIFT,
     pci,
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Full,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     }, //
 };
 
@@ -32,6 +34,7 @@ use super::{
     },
     section_size,
     Backend,
+    Consumer,
     DevicePage,
     Doorbells,
     Geometry,
@@ -44,8 +47,7 @@ use super::{
 use crate::{
     kernel_ext::{
         compat::DevresBar,
-        errno::eopnotsupp,
-        pci::mask_vector,
+        irq_mask::IrqMask,
         window::Window, //
     },
     params, //
@@ -74,6 +76,8 @@ const DOORBELL_PEER_SHIFT: u32 = 16;
 pub(crate) const VECTOR_CONTROL: u16 = 0;
 /// The MSI-X vector of the network interface alone.
 pub(crate) const VECTOR_NETWORK: u16 = 1;
+/// Maximum number of vectors that are used.
+const VECTORS: u16 = 2;
 
 /// Page entries of the tables, which no device reads.
 const PAGE_CAPACITY: u32 = 1 << 18;
@@ -85,10 +89,10 @@ pub(crate) struct Ivshmem {
     window_frame: usize,
     geometry: Geometry,
     health: Health,
+    /// By vector.
+    masks: [Arc<IrqMask>; VECTORS as usize],
     /// [`VECTOR_NETWORK`] has interrupted.
     has_network_vector: Atomic<bool>,
-    /// [`VECTOR_NETWORK`] is masked.
-    is_masked: Atomic<bool>,
 }
 
 /// Returns the vector by which `doorbell` of a peer rings, where this node has [`VECTOR_NETWORK`] if
@@ -164,8 +168,8 @@ impl Ivshmem {
             window_frame,
             geometry,
             health: Health::new(),
+            masks: [IrqMask::new()?, IrqMask::new()?],
             has_network_vector: Atomic::new(false),
-            is_masked: Atomic::new(false),
         })
     }
 
@@ -177,6 +181,11 @@ impl Ivshmem {
     /// Notes an interrupt of [`VECTOR_NETWORK`].
     pub(crate) fn network_vector_rang(&self) {
         self.has_network_vector.store(true, Relaxed);
+    }
+
+    /// Returns the mask of a vector, which its handler needs.
+    pub(crate) fn mask_of(&self, vector: u16) -> Result<&Arc<IrqMask>> {
+        self.masks.get(usize::from(vector)).ok_or(EINVAL)
     }
 
     fn ring_vector(&self, dev: &Device<Bound>, node: u32, vector: u16) -> Result {
@@ -236,15 +245,12 @@ impl Hardware for Ivshmem {
         Some(vector_of(KernelDoorbell::Network, has_vector).into())
     }
 
-    fn mask_doorbells(&self, dev: &Device<Bound>, doorbells: Doorbells, masked: bool) -> Result {
-        let is_network = doorbells == KernelDoorbell::Network.into();
-        if !is_network || !self.has_network_vector.load(Relaxed) {
-            return Err(eopnotsupp());
+    fn unmask(&self, _dev: &Device<Bound>, consumer: Consumer) -> Result {
+        if consumer == Consumer::Network {
+            self.mask_of(VECTOR_NETWORK)?.unmask();
         }
-        // The kernel counts how often an interrupt is masked.
-        if self.is_masked.xchg(masked, Full) != masked {
-            mask_vector(dev, VECTOR_NETWORK, masked)?;
-        }
+        // Peers that lack the other vector ring this one.
+        self.mask_of(VECTOR_CONTROL)?.unmask();
         Ok(())
     }
 

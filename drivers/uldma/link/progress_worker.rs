@@ -8,8 +8,9 @@
 //! polls in place of the worker. When the call returns, peers still do not ring, so a timer queues
 //! the worker.
 //!
-//! Each run of the work item is [bounded](budget). While peers ring without sending anything,
-//! doorbells are ignored and the timer queues the worker instead.
+//! Each run of the work item is [bounded](budget). The handler masks the doorbell when it rings, and the
+//! worker unmasks it when it falls asleep. While peers ring without sending anything, the timer queues the
+//! worker instead.
 
 use kernel::{
     impl_has_delayed_work,
@@ -54,19 +55,24 @@ use kernel::{
 
 use crate::{
     hw::{
-        Doorbells,
+        Consumer,
         SegmentDoorbells, //
     },
     kernel_ext::{
         wait::is_processor_wanted,
-        wakeup,
         workqueue::{
             flush,
             flush_delayed,
             module, //
         }, //
     },
-    link::polling::Polling,
+    link::{
+        polling::Polling,
+        throttle::{
+            period,
+            Throttle, //
+        }, //
+    },
     params, //
 };
 
@@ -90,13 +96,6 @@ const WORK: u64 = 1;
 const TICK_WORK: u64 = 2;
 const RELEASE: u64 = 3;
 const SEGMENTS: u64 = 4;
-
-/// Returns the period of the timer. An interrupt of the timer costs at most one wake-up, so the
-/// timer takes at most 1/`PART` of the CPU's time.
-fn timer_period() -> Delta {
-    const PART: i64 = 8;
-    Delta::from_nanos(wakeup::cost().as_nanos().saturating_mul(PART))
-}
 
 /// The operations of the progress worker.
 pub(crate) trait ProgressOps: Send + Sync {
@@ -124,15 +123,17 @@ pub(crate) trait ProgressOps: Send + Sync {
     fn release(&self);
     /// Wakes the programs of the segments that these doorbells may be for.
     fn ring_segments(&self, rung: SegmentDoorbells);
-    /// Masks or unmasks doorbells, if the hardware can.
-    fn mask(&self, doorbells: Doorbells, masked: bool);
+    /// Has the doorbells of a consumer interrupt again, at the end of its pass.
+    fn unmask(&self, consumer: Consumer);
 }
 
 /// Counters of the progress worker.
 #[derive(Clone, Copy)]
 pub(crate) struct PollStats {
-    /// Doorbells that rang.
+    /// Interrupts of the doorbell.
     pub(crate) doorbells: u64,
+    /// Number of times that the doorbell was unmasked.
+    pub(crate) unmasked: u64,
     /// Rounds that found work.
     pub(crate) found: u64,
     /// Number of times that the timer replaced doorbells.
@@ -154,20 +155,24 @@ pub(crate) struct ProgressWorker {
     again: Atomic<bool>,
     /// The doorbell rang since the last round.
     rung: Atomic<bool>,
-    /// Peers rang without sending anything: doorbells are ignored, and the timer queues the worker.
+    /// The doorbell rang, which masks it, and was not unmasked since.
+    is_masked: Atomic<bool>,
+    /// Peers rang too often without sending anything: doorbells are ignored, and the timer queues the
+    /// worker.
     moderated: Atomic<bool>,
+    /// Runs after such doorbells; used by the thread that has `running`.
+    throttle: Throttle,
     /// The device is being unbound: all loops here end.
     stopping: Atomic<bool>,
     /// [`SegmentDoorbells`] that rang and were not forwarded.
     segment_bits: Atomic<u32>,
-    /// The doorbells of segments are masked in the hardware.
-    segment_bits_masked: Atomic<bool>,
     #[pin]
     pace: Mutex<Pace>,
     born: Instant<Monotonic>,
     /// The next round has to read the state of the links.
     ask_hw: Atomic<bool>,
     doorbells: Atomic<u64>,
+    unmasked: Atomic<u64>,
     found: Atomic<u64>,
     moderations: Atomic<u64>,
     passes: Atomic<u64>,
@@ -222,7 +227,7 @@ impl HrTimerCallback for ProgressWorker {
         mut context: HrTimerCallbackContext<'_, Self>,
     ) -> HrTimerRestart {
         if this.pollers.load(Relaxed) > 0 || this.left_awake.xchg(false, Full) {
-            context.forward_now(timer_period());
+            context.forward_now(period());
             return HrTimerRestart::Restart;
         }
         // A call that finds the timer armed after this has set `must_run` before.
@@ -273,14 +278,16 @@ impl ProgressWorker {
             running <- new_mutex!(Polling::new(), "uldma::ProgressWorker::running"),
             again: Atomic::new(false),
             rung: Atomic::new(false),
+            is_masked: Atomic::new(false),
             moderated: Atomic::new(false),
+            throttle: Throttle::new(),
             stopping: Atomic::new(false),
             segment_bits: Atomic::new(0),
-            segment_bits_masked: Atomic::new(false),
             pace <- new_mutex!(Pace::default(), "uldma::ProgressWorker::pace"),
             born: Instant::now(),
             ask_hw: Atomic::new(false),
             doorbells: Atomic::new(0),
+            unmasked: Atomic::new(0),
             found: Atomic::new(0),
             moderations: Atomic::new(0),
             passes: Atomic::new(0),
@@ -351,17 +358,11 @@ impl ProgressWorker {
     /// Handles a doorbell. Does not sleep, and only counts while doorbells are ignored.
     pub(crate) fn rung(self: &Arc<Self>) {
         self.doorbells.fetch_add(1, Relaxed);
+        self.is_masked.store(true, Relaxed);
         self.rung.xchg(true, Full);
         // The thread that ends the moderation checks `rung` afterwards.
         if !self.moderated.load(Relaxed) {
             self.schedule();
-        }
-    }
-
-    /// Handles a doorbell that rang while its interrupt was masked.
-    pub(crate) fn rung_silently(&self) {
-        if self.moderated.load(Relaxed) {
-            self.rung.store(true, Relaxed);
         }
     }
 
@@ -388,6 +389,7 @@ impl ProgressWorker {
     pub(crate) fn stats(&self) -> PollStats {
         PollStats {
             doorbells: self.doorbells.load(Relaxed),
+            unmasked: self.unmasked.load(Relaxed),
             found: self.found.load(Relaxed),
             moderated: self.moderations.load(Relaxed),
             passes: self.passes.load(Relaxed),
@@ -406,6 +408,9 @@ impl ProgressWorker {
                     return;
                 };
                 let left = self.caller_rounds(&*ops);
+                // The work item has left a doorbell that rang meanwhile to this call.
+                let was_masked = !self.awake.load(Relaxed) && self.unmask(&*ops);
+                let left = left || was_masked && ops.has_work();
                 if left {
                     self.schedule_if_started();
                 } else if self.awake.load(Relaxed) || ops.is_busy() {
@@ -480,9 +485,23 @@ impl ProgressWorker {
         self.again.load(Relaxed) || self.rung.load(Relaxed)
     }
 
+    /// Has the doorbell interrupt again, if it is masked. The caller looks for work once more. Returns
+    /// true if it was.
+    fn unmask(&self, ops: &dyn ProgressOps) -> bool {
+        let was_masked = self.is_masked.load(Relaxed) && self.is_masked.xchg(false, Full);
+        if was_masked {
+            self.unmasked.fetch_add(1, Relaxed);
+            ops.unmask(Consumer::Link);
+        }
+        was_masked
+    }
+
     /// As [`ProgressOps::set_asleep`].
     fn set_asleep(&self, ops: &dyn ProgressOps, asleep: bool) -> bool {
         self.awake.store(!asleep, Relaxed);
+        if asleep {
+            self.unmask(ops);
+        }
         let found = ops.set_asleep(asleep);
         if asleep && !found {
             self.must_run.store(false, Relaxed);
@@ -493,7 +512,7 @@ impl ProgressWorker {
     /// Has peers ring again, unless another thread is running, which will do so.
     fn fall_asleep(self: &Arc<Self>, ops: &dyn ProgressOps) {
         let slept = params::link_poll().is_none() && {
-            // The worker moderates the doorbell while it holds the lock.
+            // The worker decides while it holds the lock.
             let running = self.running.try_lock();
             running.is_some() && !self.moderated.load(Relaxed) && !self.set_asleep(ops, true)
         };
@@ -522,7 +541,7 @@ impl ProgressWorker {
         // The timer is not running, so this waits for nothing.
         drop(handle.take());
         if self.ops.lock().is_some() {
-            *handle = Some(HrTimerPointer::start(self.clone(), timer_period()));
+            *handle = Some(HrTimerPointer::start(self.clone(), period()));
         }
     }
 

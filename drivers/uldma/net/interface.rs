@@ -55,36 +55,31 @@ use crate::{
         send_queue::SendQueue, //
     },
     hw::{
+        Consumer,
         Doorbells,
         Hardware,
-        Hw,
-        KernelDoorbell, //
+        Hw, //
     },
-    kernel_ext::{
-        net::{
-            napi::Poll,
-            net_device::{
-                CounterName,
-                Driver,
-                Handle,
-                NetDevice,
-                Offloads,
-                QueueStats,
-                Stats, //
-            },
-            skb::{
-                MacAddress,
-                SkBuff, //
-            }, //
+    kernel_ext::net::{
+        napi::Poll,
+        net_device::{
+            CounterName,
+            Driver,
+            Handle,
+            NetDevice,
+            Offloads,
+            QueueStats,
+            Stats, //
         },
-        wakeup, //
+        skb::{
+            MacAddress,
+            SkBuff, //
+        }, //
     },
     link::{
         network::Plan,
-        progress_worker::{
-            ProgressWorker,
-            TICK, //
-        },
+        progress_worker::ProgressWorker,
+        throttle::Throttle,
         Link, //
     },
     params, //
@@ -97,11 +92,11 @@ use agreement::Agreement;
 /// The first bytes of the address of each node: locally administered.
 const PREFIX: [u8; 3] = [0x02, 0x75, 0x6c];
 
+/// The queue of no peer, whose poll unmasks the doorbell after polls that have found nothing.
+const UNMASKING: u32 = 0;
+
 /// Maximum bytes of one poll: as many as a budget of packets of the usual MTU has.
 const POLL_BYTES: u64 = 64 * 1514;
-
-/// The part of the time that interrupts in vain may take.
-const PART_IN_VAIN: i64 = 8;
 
 /// Returns the address of `node`, for device `device` of this machine.
 fn address_of(device: u32, node: u32) -> MacAddress {
@@ -169,11 +164,13 @@ pub(crate) struct Interface {
     is_delayed: Atomic<bool>,
     /// The origin of the times of backoffs.
     created: Instant<Monotonic>,
-    /// Interrupts since the last heartbeat that found nothing.
-    in_vain: Atomic<u32>,
-    /// The doorbell is masked until the next heartbeat.
+    /// The doorbell rang, which masks it, and was not unmasked since.
     is_masked: Atomic<bool>,
-    /// Number of times that it was.
+    /// Number of times that it was unmasked.
+    unmasked: Count,
+    /// Doorbells that had nothing behind them.
+    throttle: Throttle,
+    /// Number of times that it stayed masked, since these were too many.
     moderations: Count,
     /// Packets that were dropped because no node has their address.
     tx_unknown: Count,
@@ -192,14 +189,14 @@ impl Interface {
             return Ok(None);
         };
         let (mut queues, mut names, mut peers) = (KVec::new(), KVec::new(), KVec::new());
-        for name in ["moderations", "tx_unknown"] {
+        for name in ["unmasked", "moderations", "tx_unknown"] {
             names.push(counters::name(fmt!("{name}"))?, GFP_KERNEL)?;
         }
         let mut max_frame = frame::LONGEST;
         for node in (0..geometry.nodes).filter(|node| *node != geometry.node) {
             let range = plan.range(node).ok_or(EINVAL)?;
             max_frame = max_frame.min(range::longest(range));
-            // Queue 0 is for groups.
+            // Queue 0 is for groups, which are written to all others.
             let number = u32::try_from(queues.len())? + 1;
             let queue = KBox::pin_init(PeerQueue::new(node, number, range), GFP_KERNEL)?;
             queues.push(queue, GFP_KERNEL)?;
@@ -227,8 +224,9 @@ impl Interface {
                 is_due: Atomic::new(false),
                 is_delayed: Atomic::new(false),
                 created: Instant::now(),
-                in_vain: Atomic::new(0),
                 is_masked: Atomic::new(false),
+                unmasked: Count::default(),
+                throttle: Throttle::new(),
                 moderations: Count::default(),
                 tx_unknown: Count::default(),
                 control <- new_mutex!(control, "uldma::Interface::control"),
@@ -346,8 +344,16 @@ impl Interface {
         Ok(true)
     }
 
-    /// Handles doorbells, some of which may be for the network. Called by interrupts.
+    /// Handles doorbells, some of which may be for the network, and which are masked until a poll has
+    /// ended. Called by interrupts.
     pub(crate) fn interrupt(&self, hw: Hw<'_>, device: &NetDevice<Self>, rung: Doorbells) {
+        let mut is_rung = self.queues().any(|queue| queue.may_ring(rung));
+        is_rung |= rung.has(hw.network_doorbell());
+        if !is_rung {
+            return;
+        }
+        // Polls that are scheduled from here on see it.
+        self.is_masked.store(true, Relaxed);
         let mut found = false;
         for queue in self.queues() {
             if queue.may_ring(rung) && queue.has_work(hw) {
@@ -356,24 +362,46 @@ impl Interface {
                 found = true;
             }
         }
-        if !found && rung.has(hw.network_doorbell()) {
-            self.in_vain.fetch_add(1, Relaxed);
+        if !found {
+            self.throttle.charge();
+            device.schedule(UNMASKING);
         }
     }
 
-    /// Masks the doorbell for one period of the heartbeat, if peers rang it in vain for more than a part
-    /// of the last one.
-    fn moderate(&self, hw: Hw<'_>) -> Result {
-        let doorbell = hw.network_doorbell();
-        let most = TICK.as_nanos() / PART_IN_VAIN / wakeup::cost().as_nanos().max(1);
-        let in_vain = i64::from(self.in_vain.xchg(0, Full));
-        // The control channel moderates its own.
-        let masked = in_vain > most && doorbell != KernelDoorbell::Link;
-        if self.is_masked.xchg(masked, Full) != masked {
-            hw.mask_doorbells(doorbell.into(), masked)?;
-            self.moderations.add(masked.into());
+    /// Has the doorbell interrupt again after a poll, unless it is not masked; `found` if the poll has
+    /// found something. The queue looks for work once more afterwards.
+    fn polled(&self, handle: Handle<'_>, hw: Hw<'_>, found: bool) {
+        if self.is_masked.load(Relaxed) {
+            if found {
+                self.unmask(hw);
+            } else {
+                self.throttle.charge();
+                handle.schedule(UNMASKING);
+            }
         }
-        Ok(())
+    }
+
+    fn unmask(&self, hw: Hw<'_>) {
+        if self.is_masked.xchg(false, Full) {
+            self.unmasked.add(1);
+            // The only error is a device that has left the bus.
+            let _ = hw.unmask(Consumer::Network);
+        }
+    }
+
+    /// Has the doorbell interrupt again after doorbells that had nothing behind them, once these are not
+    /// too many.
+    fn unmask_in_time(&self, hw: Hw<'_>, poll: Poll<'_>) {
+        match self.throttle.left() {
+            Some(left) if self.is_masked.load(Relaxed) => {
+                self.moderations.add(1);
+                poll.complete_and_poll(0, left);
+            }
+            _ => {
+                poll.complete(0);
+                self.unmask(hw);
+            }
+        }
     }
 
     /// Polls for frames whose doorbell was lost, and for peers that make no room. Called ten times
@@ -385,11 +413,13 @@ impl Interface {
         device: &NetDevice<Self>,
         completion_cost: Delta,
     ) {
-        // The hardware cannot mask, or the device has left the bus.
-        let _ = self.moderate(hw);
         if self.is_delayed.xchg(false, Full) {
             self.is_due.store(true, Relaxed);
             self.worker.interrupt();
+        }
+        if self.is_masked.load(Relaxed) {
+            // The interface was down.
+            device.schedule(UNMASKING);
         }
         if let Some(packets) = &self.packets {
             // No poll does it while the interface is down.
@@ -423,8 +453,10 @@ impl Interface {
 }
 
 impl Driver for Interface {
-    fn open(&self, _handle: Handle<'_>) -> Result {
+    fn open(&self, handle: Handle<'_>) -> Result {
         self.set_up(true);
+        // It may have rung while no queue was polled.
+        handle.schedule(UNMASKING);
         Ok(())
     }
 
@@ -475,18 +507,22 @@ impl Driver for Interface {
     fn poll(&self, handle: Handle<'_>, number: u32, poll: Poll<'_>) -> u32 {
         let hw = Hw::new(handle.parent(), &*self.hw);
         let Some(queue) = self.queues().find(|queue| queue.number() == number) else {
-            poll.complete(0);
+            self.unmask_in_time(hw, poll);
             return 0;
         };
-        if let Err(error) = queue.reclaim(handle, hw) {
+        let made_room = queue.reclaim(handle, hw).unwrap_or_else(|error| {
             self.failed(queue, error);
-        }
+            false
+        });
         if poll.budget() == 0 {
             return 0;
         }
         queue.set_waits_for_frames(false);
         let budget = poll.budget();
-        let done = match queue.receive(hw, &poll, POLL_BYTES) {
+        let polled = queue.receive(hw, &poll, POLL_BYTES);
+        let found = made_room || !matches!(polled, Ok(Polled::Idle(0)) | Err(_));
+        self.polled(handle, hw, found);
+        let done = match polled {
             Ok(Polled::More) => return budget,
             Ok(Polled::Idle(done)) => done,
             Err(error) => {
@@ -568,6 +604,7 @@ impl Driver for Interface {
     }
 
     fn counter_values(&self, put: &mut dyn FnMut(u64)) {
+        put(self.unmasked.get());
         put(self.moderations.get());
         put(self.tx_unknown.get());
         for queue in self.queues() {

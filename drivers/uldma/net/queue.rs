@@ -337,8 +337,9 @@ impl PeerQueue {
         }
     }
 
-    /// Publishes what the engine has moved, and polls for room that this node waits for.
-    pub(super) fn reclaim(&self, handle: Handle<'_>, hw: Hw<'_>) -> Result {
+    /// Publishes what the engine has moved, and polls for room that this node waits for. Returns true if
+    /// there is some.
+    pub(super) fn reclaim(&self, handle: Handle<'_>, hw: Hw<'_>) -> Result<bool> {
         let mut tx = self.tx.lock();
         if tx.flies() {
             let limit = params::link_timeout();
@@ -353,7 +354,7 @@ impl PeerQueue {
             // The lock is held, so that no later decision is overtaken.
             handle.wake_queue(self.number);
         }
-        Ok(())
+        Ok(flow == Flow::Wake)
     }
 
     /// Has the stack send again, and packets dropped, if the peer has made no room for `limit`.

@@ -61,6 +61,7 @@ fn show_health(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
 fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let stats = shared.worker.stats();
     writeln!(f, "doorbells {}", stats.doorbells)?;
+    writeln!(f, "unmasked {}", stats.unmasked)?;
     writeln!(f, "found {}", stats.found)?;
     writeln!(f, "moderated {}", stats.moderated)?;
     writeln!(f, "passes {}", stats.passes)?;

@@ -178,17 +178,21 @@ impl<'bound> IrqVectors<'bound> {
         .try_into()
     }
 
-    /// Has `handler` handle vector `index` until the registration is dropped.
+    /// Has `handler` handle vector `index`, which `mask` masks when it interrupts, until the registration
+    /// is dropped.
     pub(crate) fn request<T: IrqHandler>(
         &mut self,
         index: usize,
         name: &'static CStr,
+        mask: Arc<IrqMask>,
         handler: T,
     ) -> Result<IrqRegistration<T>> {
         let request = self.vector(index)?;
-        let handler = Ok::<_, Error>(Adapted(handler));
+        let handled = Handled::new(mask.clone(), request.irq());
+        let handler = Ok::<_, Error>(Adapted { mask, handler });
         let registration = irq::Registration::new(request, Flags::TRIGGER_NONE, name, handler);
         Ok(IrqRegistration {
+            _handled: handled,
             _registration: KBox::pin_init(registration, GFP_KERNEL)?,
         })
     }
@@ -203,10 +207,7 @@ impl<'bound> IrqVectors<'bound> {
     ) -> Result<IrqThreadRegistration<T>> {
         let (request, mask) = (self.vector(index)?, IrqMask::new()?);
         let handled = Handled::new(mask.clone(), request.irq());
-        let handler = Ok::<_, Error>(Masked {
-            mask,
-            handler: Adapted(handler),
-        });
+        let handler = Ok::<_, Error>(Adapted { mask, handler });
         let registration =
             irq::ThreadedRegistration::new(request, Flags::TRIGGER_NONE, name, handler);
         Ok(IrqThreadRegistration {
@@ -218,38 +219,37 @@ impl<'bound> IrqVectors<'bound> {
 
 /// A handler of a vector; the vector is released when this is dropped.
 pub(crate) struct IrqRegistration<T: IrqHandler> {
+    _handled: Handled,
     _registration: Pin<KBox<irq::Registration<Adapted<T>>>>,
 }
 
 /// A threaded handler of a vector; the vector is released when this is dropped.
 pub(crate) struct IrqThreadRegistration<T: IrqThread> {
     _handled: Handled,
-    _registration: Pin<KBox<irq::ThreadedRegistration<Masked<T>>>>,
+    _registration: Pin<KBox<irq::ThreadedRegistration<Adapted<T>>>>,
 }
 
 /// A handler as the `kernel` crate calls it.
-struct Adapted<T>(T);
+struct Adapted<T> {
+    mask: Arc<IrqMask>,
+    handler: T,
+}
 
 impl<T: IrqHandler> irq::Handler for Adapted<T> {
     fn handle(&self, dev: &Device<Bound>) -> IrqReturn {
-        self.0.handle(dev)
+        self.mask.mask();
+        self.handler.handle(dev)
     }
 }
 
-/// A handler in a thread, whose vector is masked until it returns.
-struct Masked<T> {
-    mask: Arc<IrqMask>,
-    handler: Adapted<T>,
-}
-
-impl<T: IrqThread> irq::ThreadedHandler for Masked<T> {
+impl<T: IrqThread> irq::ThreadedHandler for Adapted<T> {
     fn handle(&self, _dev: &Device<Bound>) -> ThreadedIrqReturn {
         self.mask.mask();
         ThreadedIrqReturn::WakeThread
     }
 
     fn handle_threaded(&self, dev: &Device<Bound>) -> IrqReturn {
-        let handled = self.handler.0.handle(dev);
+        let handled = self.handler.handle(dev);
         self.mask.unmask();
         handled
     }

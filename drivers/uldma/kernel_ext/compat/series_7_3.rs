@@ -137,26 +137,30 @@ impl<'bound> IrqVectors<'bound> {
             .ok_or(EINVAL)
     }
 
-    fn adapt<T>(&self, handler: T) -> Adapted<T> {
+    fn adapt<T>(&self, mask: Arc<IrqMask>, handler: T) -> Adapted<T> {
         // SAFETY: The type differs in its lifetime only, and the handler is called as long as its
         // registration lives, which devres ends before the device is unbound.
         let dev = unsafe { mem::transmute::<&Device<Bound>, &'static Device<Bound>>(self.dev) };
-        Adapted { dev, handler }
+        Adapted { dev, mask, handler }
     }
 
-    /// Has `handler` handle vector `index` until the registration is dropped.
+    /// Has `handler` handle vector `index`, which `mask` masks when it interrupts, until the registration
+    /// is dropped.
     pub(crate) fn request<T: IrqHandler>(
         &mut self,
         index: usize,
         name: &'static CStr,
+        mask: Arc<IrqMask>,
         handler: T,
     ) -> Result<IrqRegistration<T>> {
         let request = self.take(index)?;
-        let handler = Ok::<_, Error>(self.adapt(handler));
+        let handled = Handled::new(mask.clone(), request.irq());
+        let handler = Ok::<_, Error>(self.adapt(mask, handler));
         // SAFETY: `Devres` drops the registration when the device is unbound, if not before.
         let registration =
             unsafe { irq::Registration::new(request, Flags::TRIGGER_NONE, name, handler) };
         Ok(IrqRegistration {
+            _handled: handled,
             _registration: Devres::new(self.dev, registration)?,
         })
     }
@@ -171,10 +175,7 @@ impl<'bound> IrqVectors<'bound> {
     ) -> Result<IrqThreadRegistration<T>> {
         let (request, mask) = (self.take(index)?, IrqMask::new()?);
         let handled = Handled::new(mask.clone(), request.irq());
-        let handler = Ok::<_, Error>(Masked {
-            mask,
-            handler: self.adapt(handler),
-        });
+        let handler = Ok::<_, Error>(self.adapt(mask, handler));
         // SAFETY: `Devres` drops the registration when the device is unbound, if not before.
         let registration =
             unsafe { irq::ThreadedRegistration::new(request, Flags::TRIGGER_NONE, name, handler) };
@@ -187,43 +188,39 @@ impl<'bound> IrqVectors<'bound> {
 
 /// A handler of a vector; the vector is released when this is dropped.
 pub(crate) struct IrqRegistration<T: IrqHandler> {
+    _handled: Handled,
     _registration: Devres<irq::Registration<'static, Adapted<T>>>,
 }
 
 /// A threaded handler of a vector; the vector is released when this is dropped.
 pub(crate) struct IrqThreadRegistration<T: IrqThread> {
     _handled: Handled,
-    _registration: Devres<irq::ThreadedRegistration<'static, Masked<T>>>,
+    _registration: Devres<irq::ThreadedRegistration<'static, Adapted<T>>>,
 }
 
 /// A handler as the `kernel` crate calls it.
 struct Adapted<T> {
     /// `'static` stands for as long as the handler is registered.
     dev: &'static Device<Bound>,
+    mask: Arc<IrqMask>,
     handler: T,
 }
 
 impl<T: IrqHandler> irq::Handler for Adapted<T> {
     fn handle(&self) -> IrqReturn {
+        self.mask.mask();
         self.handler.handle(self.dev)
     }
 }
 
-/// A handler in a thread, whose vector is masked until it returns.
-struct Masked<T> {
-    mask: Arc<IrqMask>,
-    handler: Adapted<T>,
-}
-
-impl<T: IrqThread> irq::ThreadedHandler for Masked<T> {
+impl<T: IrqThread> irq::ThreadedHandler for Adapted<T> {
     fn handle(&self) -> ThreadedIrqReturn {
         self.mask.mask();
         ThreadedIrqReturn::WakeThread
     }
 
     fn handle_threaded(&self) -> IrqReturn {
-        let Adapted { dev, handler } = &self.handler;
-        let handled = handler.handle(dev);
+        let handled = self.handler.handle(self.dev);
         self.mask.unmask();
         handled
     }

@@ -23,7 +23,10 @@ use super::{
     SEGMENTS, //
 };
 use crate::{
-    hw::SegmentDoorbells,
+    hw::{
+        Consumer,
+        SegmentDoorbells, //
+    },
     kernel_ext::{
         wakeup,
         workqueue::module, //
@@ -51,26 +54,13 @@ impl ProgressWorker {
         }
     }
 
-    /// Records doorbells of segments. Does not sleep. Returns true if earlier ones have not been
-    /// forwarded yet.
-    pub(crate) fn segments_rung(self: &Arc<Self>, rung: SegmentDoorbells) -> bool {
-        if rung.is_empty() {
-            return false;
-        }
+    /// Records doorbells of segments, which are masked until they have been forwarded. Does not sleep.
+    pub(crate) fn segments_rung(self: &Arc<Self>, rung: SegmentDoorbells) {
         let mut noted = self.segment_bits.load(Relaxed);
         while let Err(other) = self.segment_bits.cmpxchg(noted, noted | rung.bits(), Full) {
             noted = other;
         }
-        if noted == 0 {
-            self.schedule_segments();
-        }
-        noted != 0
-    }
-
-    /// Notes that the doorbells of segments are masked until they are forwarded.
-    pub(crate) fn segments_masked(self: &Arc<Self>) {
-        self.segment_bits_masked.xchg(true, Full);
-        // The bits may have been taken just before.
+        // Without any, too: the last pass may have ended just before they were masked.
         self.schedule_segments();
     }
 
@@ -90,9 +80,7 @@ impl ProgressWorker {
             ops.ring_segments(rung);
             pace.passed(began, self.age(), wakeup::cost().as_nanos());
         }
-        if self.segment_bits_masked.xchg(false, Full) {
-            // Doorbells that rang meanwhile interrupt now.
-            ops.mask(SegmentDoorbells::ALL.into(), false);
-        }
+        // Those that rang meanwhile interrupt now.
+        ops.unmask(Consumer::Segments);
     }
 }

@@ -20,18 +20,13 @@ use kernel::{
 };
 
 use super::{
-    budget::{
-        Budget,
-        Left,
-        Round, //
-    },
+    budget::Budget,
     ProgressOps,
     ProgressWorker,
     CALLER_ROUNDS,
     TICK, //
 };
 use crate::{
-    hw::KernelDoorbell,
     kernel_ext::wait::is_processor_wanted,
     link::polling::Polling,
     params, //
@@ -53,23 +48,19 @@ enum Next {
 }
 
 impl ProgressWorker {
-    /// Does rounds until there is no more work or the budget is used up.
-    fn rounds(&self, ops: &dyn ProgressOps, budget: &mut Budget) -> Left {
+    /// Does rounds until there is no more work. Returns false if the budget is used up first.
+    fn rounds(&self, ops: &dyn ProgressOps, budget: &mut Budget) -> bool {
         loop {
             self.again.xchg(false, Full);
-            let rung = self.rung.xchg(false, Full);
+            self.rung.xchg(false, Full);
             let ask_hw = self.ask_hw.xchg(false, Relaxed);
-            let round = match (ops.poll_once(ask_hw), rung) {
-                (true, _) => Round::Found,
-                (false, true) => Round::Vain,
-                (false, false) => Round::Empty,
-            };
-            if round == Round::Found {
+            let found = ops.poll_once(ask_hw);
+            if found {
                 self.found.fetch_add(1, Relaxed);
             }
-            let left = budget.pay(round);
-            let done = round != Round::Found && !self.is_requested();
-            if done || left != Left::Rounds || self.is_stopping() {
+            let left = budget.pay(found);
+            let done = !found && !self.is_requested();
+            if done || !left || self.is_stopping() {
                 return left;
             }
         }
@@ -78,7 +69,7 @@ impl ProgressWorker {
     /// Does the rounds of a caller that requests progress. Returns true if there may be more work.
     pub(super) fn caller_rounds(&self, ops: &dyn ProgressOps) -> bool {
         let mut budget = Budget::of_caller(CALLER_ROUNDS);
-        self.rounds(ops, &mut budget) != Left::Rounds
+        !self.rounds(ops, &mut budget)
     }
 
     /// Runs until there was no work for a while, or other work is to get the CPU.
@@ -110,23 +101,20 @@ impl ProgressWorker {
 
     /// Does one bounded run of the work item; peers do not ring meanwhile.
     fn run(&self, ops: &dyn ProgressOps, polling: &mut Polling) -> Next {
-        let mut budget = Budget::of_run(self.moderated.load(Relaxed));
-        if self.rung.load(Relaxed) {
+        let mut budget = Budget::of_run();
+        let rang = self.rung.load(Relaxed);
+        if rang {
             ops.rung();
         }
+        self.moderated.xchg(false, Full);
         self.set_asleep(ops, false);
         loop {
-            match self.rounds(ops, &mut budget) {
-                _ if self.is_stopping() => return Next::Nothing,
-                Left::Rounds => (),
-                Left::Nothing => return Next::Run,
-                Left::NothingButRings => {
-                    if !self.moderated.xchg(true, Full) {
-                        self.moderations.fetch_add(1, Relaxed);
-                        ops.mask(KernelDoorbell::Link.into(), true);
-                    }
-                    return Next::Timer;
-                }
+            let left = self.rounds(ops, &mut budget);
+            if self.is_stopping() {
+                return Next::Nothing;
+            }
+            if !left {
+                return Next::Run;
             }
             if self.poll_for_work(ops, polling) {
                 continue;
@@ -134,8 +122,10 @@ impl ProgressWorker {
             if self.pollers.load(Relaxed) > 0 {
                 return Next::Nothing;
             }
-            if self.moderated.xchg(false, Full) {
-                ops.mask(KernelDoorbell::Link.into(), false);
+            if rang && !budget.has_found() && self.is_too_often() {
+                self.moderated.xchg(true, Full);
+                self.moderations.fetch_add(1, Relaxed);
+                return Next::Timer;
             }
             if let Some(delay) = params::link_poll() {
                 return Next::After(delay.min(LONGEST_SLEEP));
@@ -150,6 +140,12 @@ impl ProgressWorker {
         } else {
             Next::Nothing
         }
+    }
+
+    /// Notes a doorbell with nothing behind it. Returns true if these are too many.
+    fn is_too_often(&self) -> bool {
+        self.throttle.charge();
+        self.throttle.left().is_some()
     }
 
     /// Polls for work, for as long as that is cheaper than an interrupt and a wake-up. Returns true

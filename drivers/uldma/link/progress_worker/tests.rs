@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     hw::{
-        Doorbells,
+        Consumer,
         SegmentDoorbells, //
     },
     kernel_ext::workqueue::{
@@ -35,6 +35,8 @@ struct Counting {
     busy: Atomic<bool>,
     /// Number of times that peers were told that they need not ring.
     awoke: Atomic<u32>,
+    /// Number of times that the doorbell was unmasked.
+    unmasked: Atomic<u32>,
 }
 
 impl ProgressOps for Counting {
@@ -77,7 +79,11 @@ impl ProgressOps for Counting {
 
     fn ring_segments(&self, _rung: SegmentDoorbells) {}
 
-    fn mask(&self, _doorbells: Doorbells, _masked: bool) {}
+    fn unmask(&self, consumer: Consumer) {
+        if consumer == Consumer::Link {
+            self.unmasked.fetch_add(1, Relaxed);
+        }
+    }
 }
 
 /// A worker that runs, and has fallen asleep.
@@ -88,6 +94,7 @@ fn asleep() -> Result<(Arc<ProgressWorker>, Arc<Counting>)> {
     let counting = Counting {
         busy: Atomic::new(false),
         awoke: Atomic::new(0),
+        unmasked: Atomic::new(0),
     };
     let ops = Arc::new(counting, GFP_KERNEL)?;
     worker.start(ops.clone());
@@ -126,6 +133,27 @@ mod tests {
         worker.poll_now();
         flush(&worker.work);
         assert!(ops.awoke.load(Relaxed) > before);
+        worker.stop();
+        Ok(())
+    }
+
+    /// Each doorbell is followed by one unmasking, whether the work item or a caller finds it.
+    #[test]
+    fn a_doorbell_is_unmasked_by_what_answers_it() -> Result {
+        let (worker, ops) = asleep()?;
+        worker.rung();
+        flush(&worker.work);
+        assert_eq!(ops.unmasked.load(Relaxed), 1);
+        {
+            let _running = worker.running.lock();
+            worker.rung();
+            flush(&worker.work);
+            assert_eq!(ops.unmasked.load(Relaxed), 1);
+        }
+        worker.kick();
+        assert_eq!(ops.unmasked.load(Relaxed), 2);
+        worker.kick();
+        assert_eq!(ops.unmasked.load(Relaxed), 2);
         worker.stop();
         Ok(())
     }
