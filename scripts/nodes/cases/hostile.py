@@ -14,6 +14,7 @@ from ..polling import wait_until
 from ..qemu import LINK_PENALTY_MS, LINK_TIMEOUT_MS, Backend
 from ..streams import send_file
 from ..topologies import IVSHMEM, USUAL
+from .doorbells import count, expect_bounded
 from .registry import case_of, expect
 
 PORT = 780
@@ -158,24 +159,26 @@ def attack_by_all(a: Endpoint, b: Endpoint, modes: Sequence[str]) -> None:
         attack(a, b, modes[first : first + MODES_IN_A_ROW])
 
 
-@case_of(IVSHMEM)
+@case_of(USUAL, IVSHMEM)
 def rings_are_coalesced(pair: Cluster) -> None:
-    """Many rings make few passes through the segments, and the timer takes the place of rings."""
+    """Many rings make few passes, and the timer takes the place of rings for nothing."""
     # However slow the nodes are, rings come faster than two wake-ups of this cost.
     reload(pair.a, "wakeup_us=20000")
     a, b = endpoints.of(pair)
     again = b.unbind()
     try:
-        before = a.intake()
         for mode in ("segment-storm", "doorbell-storm"):
+            before = count(a, is_first=True)
             b.node.check(f"{PROGRAM} {mode}", TIMEOUT)
-        after = a.intake()
+            expect_bounded(a, count(a, is_first=False).since(before))
+        found = a.intake()
     finally:
         b.node.check(again)
         reload(pair.a)
-    grown = {key: after[key] - before[key] for key in after}
-    expect(grown["passes"] > 0, f"no ring is passed on: {grown}")
-    expect(grown["moderated"] > 0, f"rings for nothing are listened to: {grown}")
+    expect(found["passes"] > 0, f"no ring is passed on: {found}")
+    # A ring of ivshmem takes so long here that passes may come as seldom as they may.
+    if a.info()["backend"] == Backend.ADAPTER:
+        expect(found["moderated"] > 0, f"rings for nothing are listened to: {found}")
     endpoints.wait_up((a, b))
 
 
@@ -189,7 +192,9 @@ def rings_for_no_packets_are_masked(pair: Cluster) -> None:
     # While it is down, its doorbell stays masked.
     a.node.check(f"ip link set ul{a.device} up")
     try:
+        before = count(a, is_first=True)
         b.node.check(f"{PROGRAM} vector-storm", TIMEOUT)
+        expect_bounded(a, count(a, is_first=False).since(before))
         [device] = json.loads(a.check("net --json"))["devices"]
         masked = device["interface"]["counters"]["moderations"]
         expect(masked > 0, f"{a.name} has listened to all rings")
