@@ -259,8 +259,21 @@ pub(crate) trait Hardware: Send + Sync {
     /// announced.
     fn ring(&self, dev: &Device<Bound>, peer: u32, doorbell: KernelDoorbell) -> Result;
 
-    /// Rings node `peer` for a program that has a segment with this doorbell.
-    fn ring_segment(&self, dev: &Device<Bound>, peer: u32, doorbell: SegmentDoorbells) -> Result;
+    /// Rings node `peer` for a program that has a segment with this doorbell: by an interrupt of
+    /// segments alone where both nodes have that, as their session says by `has_vector`.
+    fn ring_segment(
+        &self,
+        dev: &Device<Bound>,
+        peer: u32,
+        doorbell: SegmentDoorbells,
+        has_vector: bool,
+    ) -> Result;
+
+    /// Returns true if this node offers peers an interrupt of segments alone, which does not change
+    /// during a session.
+    fn has_segment_vector(&self) -> bool {
+        false
+    }
 
     /// Returns the doorbell by which peers ring this node for the network interface:
     /// [`KernelDoorbell::Link`] if that of the network has no interrupt of its own.
@@ -508,6 +521,11 @@ impl<'a> Hw<'a> {
         self.ops.network_doorbell()
     }
 
+    /// [`Hardware::has_segment_vector`].
+    pub(crate) fn has_segment_vector(self) -> bool {
+        self.ops.has_segment_vector()
+    }
+
     /// [`Hardware::kernel_queues`].
     pub(crate) fn kernel_queues(self) -> Option<KernelQueues> {
         self.ops.kernel_queues()
@@ -530,7 +548,7 @@ impl<'a> Hw<'a> {
         fn progress() -> Result<u64>;
         fn link(peer: u32) -> Result<LinkState>;
         fn ring(peer: u32, doorbell: KernelDoorbell) -> Result;
-        fn ring_segment(peer: u32, doorbell: SegmentDoorbells) -> Result;
+        fn ring_segment(peer: u32, doorbell: SegmentDoorbells, has_vector: bool) -> Result;
         fn send_msg(peer: u32, message: &LinkMessage<'_>) -> Result<bool>;
         fn take_doorbells() -> Result<Doorbells>;
         fn unmask(consumer: Consumer) -> Result;

@@ -52,8 +52,8 @@ class Backend(StrEnum):
 class Vectors:
     """The interrupt vectors of an ivshmem device: what QEMU has, and what the server gives."""
 
-    device: int = 2
-    server: int = 2
+    device: int = 3
+    server: int = 3
 
 
 @dataclass(frozen=True)

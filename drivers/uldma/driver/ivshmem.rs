@@ -27,12 +27,15 @@ use crate::{
         ivshmem::{
             self,
             Ivshmem,
+            VECTORS,
             VECTOR_CONTROL,
-            VECTOR_NETWORK, //
+            VECTOR_NETWORK,
+            VECTOR_SEGMENTS, //
         },
         Doorbells,
         Hardware,
-        KernelDoorbell, //
+        KernelDoorbell,
+        SegmentDoorbells, //
     },
     kernel_ext::compat::{
         pci_device_table,
@@ -47,8 +50,8 @@ use crate::{
 /// The driver.
 pub(super) struct Driver;
 
-/// Handles the vector of all doorbells, by which peers ring for the network interface, too, unless both
-/// nodes have a vector for that.
+/// Handles the vector of all doorbells, by which peers ring for the network interface and for segments,
+/// too, unless both nodes have a vector for that.
 struct DoorbellHandler {
     shared: Arc<Shared>,
     hw: Arc<Ivshmem>,
@@ -75,34 +78,65 @@ struct NetworkHandler {
 
 impl IrqHandler for NetworkHandler {
     fn handle(&self, device: &Device<Bound>) -> IrqReturn {
-        self.hw.network_vector_rang();
+        self.hw.vector_rang(VECTOR_NETWORK);
         self.shared
             .handle_network_doorbell(device, KernelDoorbell::Network.into());
         IrqReturn::Handled
     }
 }
 
+/// Handles the vector of the doorbells of segments.
+struct SegmentHandler {
+    shared: Arc<Shared>,
+    hw: Arc<Ivshmem>,
+}
+
+impl IrqHandler for SegmentHandler {
+    fn handle(&self, _device: &Device<Bound>) -> IrqReturn {
+        self.hw.vector_rang(VECTOR_SEGMENTS);
+        // No register says which rang.
+        self.shared.worker.segments_rung(SegmentDoorbells::ALL);
+        IrqReturn::Handled
+    }
+}
+
 /// Handles the interrupts as long as it lives.
 pub(super) struct Interrupts {
+    _segments: Option<IrqRegistration<SegmentHandler>>,
     _network: Option<IrqRegistration<NetworkHandler>>,
     _doorbell: IrqRegistration<DoorbellHandler>,
 }
 
+/// Allocates as many vectors as there are, and the kernel hands out, up to [`VECTORS`].
+fn vectors<'bound>(pdev: &'bound pci::Device<Bound>) -> Result<(IrqVectors<'bound>, u16)> {
+    let mut count = match u32::from(VECTOR_SEGMENTS) < IrqVectors::MOST {
+        true => VECTORS,
+        false => VECTOR_SEGMENTS,
+    };
+    loop {
+        match IrqVectors::new(pdev, count.into()) {
+            Err(_) if count > 1 => count -= 1,
+            allocated => return Ok((allocated?, count)),
+        }
+    }
+}
+
 impl Interrupts {
-    /// Requests the vectors of `pdev`, of which the second need not be there, and rings that.
+    /// Requests the vectors of `pdev`, of which all but the first need not be there, and rings those.
     fn new(pdev: &pci::Device<Bound>, shared: &Arc<Shared>, hw: &Arc<Ivshmem>) -> Result<Self> {
-        const BOTH: u32 = 2;
-        let both = match &shared.network {
-            Some(_) => IrqVectors::new(pdev, BOTH).ok(),
-            None => None,
-        };
-        let has_network = both.is_some();
-        let mut vectors = match both {
-            Some(vectors) => vectors,
-            None => IrqVectors::new(pdev, 1)?,
-        };
+        let (mut vectors, count) = vectors(pdev)?;
         let mask = |vector| hw.mask_of(vector).cloned();
-        let network = if has_network {
+        let segments = if count > VECTOR_SEGMENTS {
+            let vector = VECTOR_SEGMENTS;
+            let handler = SegmentHandler {
+                shared: shared.clone(),
+                hw: hw.clone(),
+            };
+            Some(vectors.request(vector.into(), c"uldma-segments", mask(vector)?, handler)?)
+        } else {
+            None
+        };
+        let network = if count > VECTOR_NETWORK && shared.network.is_some() {
             let vector = VECTOR_NETWORK;
             let handler = NetworkHandler {
                 shared: shared.clone(),
@@ -118,10 +152,15 @@ impl Interrupts {
             hw: hw.clone(),
         };
         let doorbell = vectors.request(vector.into(), c"uldma-doorbell", mask(vector)?, handler)?;
-        if has_network {
-            hw.probe_network_vector(pdev.as_ref())?;
+        if network.is_some() {
+            hw.probe_vector(pdev.as_ref(), VECTOR_NETWORK)?;
+        }
+        if segments.is_some() {
+            hw.probe_vector(pdev.as_ref(), VECTOR_SEGMENTS)?;
+            hw.offer_segment_vector();
         }
         Ok(Self {
+            _segments: segments,
             _network: network,
             _doorbell: doorbell,
         })

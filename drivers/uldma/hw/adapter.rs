@@ -444,7 +444,13 @@ impl Hardware for Adapter {
         self.ring_bits(dev, peer, doorbell.bit())
     }
 
-    fn ring_segment(&self, dev: &Device<Bound>, peer: u32, doorbell: SegmentDoorbells) -> Result {
+    fn ring_segment(
+        &self,
+        dev: &Device<Bound>,
+        peer: u32,
+        doorbell: SegmentDoorbells,
+        _has_vector: bool,
+    ) -> Result {
         self.ring_bits(dev, peer, doorbell.bits())
     }
 

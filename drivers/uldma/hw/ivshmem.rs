@@ -5,7 +5,8 @@
 //! It has no engine and does not detect peers, which is left to the link.
 //!
 //! A device has as many interrupt vectors as its server and the command line of QEMU agree on. A ring of
-//! one that is not there is lost without a trace, so the second is used only after it has interrupted.
+//! one that is not there is lost without a trace, so all but the first are used only after they have
+//! interrupted.
 
 use kernel::{
     device::{
@@ -13,7 +14,10 @@ use kernel::{
         Device, //
     },
     devres::Devres,
-    io::Io,
+    io::{
+        poll::read_poll_timeout,
+        Io, //
+    },
     page::PAGE_SHIFT,
     pci,
     prelude::*,
@@ -23,7 +27,8 @@ use kernel::{
             Relaxed, //
         },
         Arc, //
-    }, //
+    },
+    time::Delta, //
 };
 
 use super::{
@@ -48,6 +53,7 @@ use crate::{
     kernel_ext::{
         compat::DevresBar,
         irq_mask::IrqMask,
+        wakeup,
         window::Window, //
     },
     params, //
@@ -72,12 +78,17 @@ const DOORBELL: usize = 12;
 /// Position of the peer's number.
 const DOORBELL_PEER_SHIFT: u32 = 16;
 
-/// The MSI-X vector of all doorbells, and of the network interface's while that has no other.
+/// The MSI-X vector of all doorbells that have no other.
 pub(crate) const VECTOR_CONTROL: u16 = 0;
 /// The MSI-X vector of the network interface alone.
 pub(crate) const VECTOR_NETWORK: u16 = 1;
+/// The MSI-X vector of segments alone.
+pub(crate) const VECTOR_SEGMENTS: u16 = 2;
 /// Maximum number of vectors that are used.
-const VECTORS: u16 = 2;
+pub(crate) const VECTORS: u16 = 3;
+
+/// Time in which a vector that is there interrupts.
+const PROBE_TIMEOUT: Delta = Delta::from_millis(500);
 
 /// Page entries of the tables, which no device reads.
 const PAGE_CAPACITY: u32 = 1 << 18;
@@ -91,8 +102,10 @@ pub(crate) struct Ivshmem {
     health: Health,
     /// By vector.
     masks: [Arc<IrqMask>; VECTORS as usize],
-    /// [`VECTOR_NETWORK`] has interrupted.
-    has_network_vector: Atomic<bool>,
+    /// By vector: it has interrupted.
+    rang: [Atomic<bool>; VECTORS as usize],
+    /// Sessions are offered [`VECTOR_SEGMENTS`].
+    has_segment_vector: Atomic<bool>,
 }
 
 /// Returns the vector by which `doorbell` of a peer rings, where this node has [`VECTOR_NETWORK`] if
@@ -168,19 +181,39 @@ impl Ivshmem {
             window_frame,
             geometry,
             health: Health::new(),
-            masks: [IrqMask::new()?, IrqMask::new()?],
-            has_network_vector: Atomic::new(false),
+            masks: [IrqMask::new()?, IrqMask::new()?, IrqMask::new()?],
+            rang: [const { Atomic::new(false) }; VECTORS as usize],
+            has_segment_vector: Atomic::new(false),
         })
     }
 
-    /// Rings this node's own [`VECTOR_NETWORK`], which interrupts if it is there.
-    pub(crate) fn probe_network_vector(&self, dev: &Device<Bound>) -> Result {
-        self.ring_vector(dev, self.geometry.node, VECTOR_NETWORK)
+    /// Rings one of this node's own vectors, which interrupts if it is there.
+    pub(crate) fn probe_vector(&self, dev: &Device<Bound>, vector: u16) -> Result {
+        self.ring_vector(dev, self.geometry.node, vector)
     }
 
-    /// Notes an interrupt of [`VECTOR_NETWORK`].
-    pub(crate) fn network_vector_rang(&self) {
-        self.has_network_vector.store(true, Relaxed);
+    /// Offers [`VECTOR_SEGMENTS`] to peers, if it interrupts soon after it was probed. Sessions begin
+    /// afterwards.
+    pub(crate) fn offer_segment_vector(&self) {
+        let rang = read_poll_timeout(
+            || Ok(self.has_rung(VECTOR_SEGMENTS)),
+            |rang| *rang,
+            wakeup::cost(),
+            PROBE_TIMEOUT,
+        );
+        self.has_segment_vector.store(rang.is_ok(), Relaxed);
+    }
+
+    /// Notes an interrupt of a vector.
+    pub(crate) fn vector_rang(&self, vector: u16) {
+        if let Some(rang) = self.rang.get(usize::from(vector)) {
+            rang.store(true, Relaxed);
+        }
+    }
+
+    fn has_rung(&self, vector: u16) -> bool {
+        let rang = self.rang.get(usize::from(vector));
+        rang.is_some_and(|rang| rang.load(Relaxed))
     }
 
     /// Returns the mask of a vector, which its handler needs.
@@ -223,17 +256,32 @@ impl Hardware for Ivshmem {
 
     fn ring(&self, dev: &Device<Bound>, peer: u32, doorbell: KernelDoorbell) -> Result {
         self.geometry.check_peer(peer)?;
-        let has_vector = self.has_network_vector.load(Relaxed);
+        let has_vector = self.has_rung(VECTOR_NETWORK);
         self.ring_vector(dev, peer, vector_of(doorbell, has_vector))
     }
 
-    fn ring_segment(&self, dev: &Device<Bound>, peer: u32, _doorbell: SegmentDoorbells) -> Result {
+    fn ring_segment(
+        &self,
+        dev: &Device<Bound>,
+        peer: u32,
+        _doorbell: SegmentDoorbells,
+        has_vector: bool,
+    ) -> Result {
         self.geometry.check_peer(peer)?;
-        self.ring_vector(dev, peer, VECTOR_CONTROL)
+        let vector = if has_vector {
+            VECTOR_SEGMENTS
+        } else {
+            VECTOR_CONTROL
+        };
+        self.ring_vector(dev, peer, vector)
+    }
+
+    fn has_segment_vector(&self) -> bool {
+        self.has_segment_vector.load(Relaxed)
     }
 
     fn network_doorbell(&self) -> KernelDoorbell {
-        if self.has_network_vector.load(Relaxed) {
+        if self.has_rung(VECTOR_NETWORK) {
             KernelDoorbell::Network
         } else {
             KernelDoorbell::Link
@@ -241,14 +289,17 @@ impl Hardware for Ivshmem {
     }
 
     fn network_vector(&self) -> Option<u32> {
-        let has_vector = self.has_network_vector.load(Relaxed);
+        let has_vector = self.has_rung(VECTOR_NETWORK);
         Some(vector_of(KernelDoorbell::Network, has_vector).into())
     }
 
     fn unmask(&self, _dev: &Device<Bound>, consumer: Consumer) -> Result {
-        if consumer == Consumer::Network {
-            self.mask_of(VECTOR_NETWORK)?.unmask();
-        }
+        let own = match consumer {
+            Consumer::Link => VECTOR_CONTROL,
+            Consumer::Network => VECTOR_NETWORK,
+            Consumer::Segments => VECTOR_SEGMENTS,
+        };
+        self.mask_of(own)?.unmask();
         // Peers that lack the other vector ring this one.
         self.mask_of(VECTOR_CONTROL)?.unmask();
         Ok(())

@@ -287,7 +287,13 @@ impl Hardware for Loopback {
         self.ring_bits(peer, doorbell.bit())
     }
 
-    fn ring_segment(&self, _dev: &Device<Bound>, peer: u32, doorbell: SegmentDoorbells) -> Result {
+    fn ring_segment(
+        &self,
+        _dev: &Device<Bound>,
+        peer: u32,
+        doorbell: SegmentDoorbells,
+        _has_vector: bool,
+    ) -> Result {
         self.ring_bits(peer, doorbell.bits())
     }
 

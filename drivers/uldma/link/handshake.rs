@@ -30,6 +30,8 @@ pub(super) const NETWORK_ENGINE: u64 = 1 << 1;
 pub(super) const STREAMS: u64 = 1 << 2;
 /// Feature: messages tell the turnaround of their writer.
 pub(super) const TURNAROUND: u64 = 1 << 3;
+/// Feature: the node has an interrupt of segments alone.
+pub(super) const SEGMENT_VECTOR: u64 = 1 << 4;
 
 /// The offer of a node in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,11 @@ impl Terms {
     /// Returns true if both nodes have streams between endpoints.
     pub(crate) fn has_streams(&self) -> bool {
         self.features & STREAMS != 0
+    }
+
+    /// Returns true if both nodes have an interrupt of segments alone.
+    pub(super) fn has_segment_vector(&self) -> bool {
+        self.features & SEGMENT_VECTOR != 0
     }
 
     /// Returns true if messages of both nodes tell the turnaround of their writer.

@@ -222,6 +222,12 @@ impl Peer {
         state.session.up && state.terms.has_streams()
     }
 
+    /// Returns true if both nodes have an interrupt of segments alone.
+    pub(in crate::link) fn has_segment_vector(&self) -> bool {
+        let state = self.state.lock();
+        state.session.up && state.terms.has_segment_vector()
+    }
+
     /// Returns a snapshot.
     pub(crate) fn describe(&self) -> Description {
         let state = self.state.lock();
@@ -457,7 +463,11 @@ fn own_offer(hw: Hw<'_>) -> Result<Offer> {
         true => handshake::STREAMS,
         false => 0,
     };
-    let features = network | streams | handshake::TURNAROUND;
+    let segments = match hw.has_segment_vector() {
+        true => handshake::SEGMENT_VECTOR,
+        false => 0,
+    };
+    let features = network | streams | segments | handshake::TURNAROUND;
     Offer::own(hw, params::link_slots(), features)
 }
 

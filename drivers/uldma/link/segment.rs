@@ -279,7 +279,11 @@ impl Segment {
                     is_missed = true;
                     continue;
                 }
-                Hw::new(guard.dev(), ctx.hw).ring_segment(peer.node(), self.window.doorbell())?;
+                Hw::new(guard.dev(), ctx.hw).ring_segment(
+                    peer.node(),
+                    self.window.doorbell(),
+                    peer.has_segment_vector(),
+                )?;
                 rung = true;
             }
         }

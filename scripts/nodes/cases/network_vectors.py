@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The interrupt vector of the network interface alone, on ivshmem, if both nodes have one."""
+"""The interrupt vectors of the network interface alone, and of segments, on ivshmem, if both nodes
+have them."""
 
 import json
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from ..network import Interface, ping
 from ..polling import wait_until
 from ..qemu import Vectors
 from ..topologies import IVSHMEM
+from .doorbells import expect_woken
 from .registry import case_of, expect
 
 NETWORK = "uldma-network"
+SEGMENTS = "uldma-segments"
 ALL = "uldma-doorbell"
 # A timer would take the place of doorbells.
 PARAMETERS = {"link_busy_poll_us": "0"}
@@ -78,6 +81,11 @@ def peer_with_one_vector(pair: Cluster) -> None:
         expect_rung(a, b, ALL)
         expect_rung(b, a, ALL)
         expect(rung(a, NETWORK) == before, f"{b} rings a vector that it has not")
+        # That of segments alone has rung by the driver, if at all.
+        before = rung(a, SEGMENTS)
+        for here, there in ((a, b), (b, a)):
+            expect_woken(there.end, here.end)
+        expect(rung(a, SEGMENTS) == before, f"{b} rings segments by a vector that it has not")
 
 
 @case_of(IVSHMEM)

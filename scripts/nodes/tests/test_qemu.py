@@ -56,7 +56,7 @@ class CommandTest(unittest.TestCase):
     def test_ivshmem(self) -> None:
         """ivshmem-doorbell is there if it is wired, and no other device of ours."""
         line = self.make(Path("socket"))
-        self.assertIn("ivshmem-doorbell,vectors=2,chardev=ivshmem", line)
+        self.assertIn("ivshmem-doorbell,vectors=3,chardev=ivshmem", line)
         self.assertIn("socket,id=ivshmem,path=socket", line)
         self.assertNotIn("ivshmem", " ".join(self.make(None)))
         self.assertNotIn("vfio-user", " ".join(line))

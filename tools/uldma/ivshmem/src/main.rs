@@ -30,7 +30,7 @@ struct Options {
     size: u64,
 
     /// Interrupt vectors of each client; if given several times, of the client with ID 0, 1 and so on.
-    /// The `vectors` of its device must be as many or more, and nodes use two
+    /// The `vectors` of its device must be as many or more, and nodes use three
     #[arg(long, value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u8).range(1..=MAX_VECTORS as i64))]
     vectors: Vec<u8>,
