@@ -123,7 +123,7 @@ pub(crate) struct Exchange {
     turns: CondVar,
 }
 
-/// A memory that is not added yet: all that is charged to its creator, who may sleep for that.
+/// A memory before [`Exchange::add`]: what a process pays for, which may make that process sleep.
 pub(crate) struct NewMemory {
     pages: Pages<Arc<SharedPage>>,
     entered: KVVec<Arc<SharedPage>>,
