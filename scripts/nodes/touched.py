@@ -47,7 +47,7 @@ CONTEXTS = _programs("context", "lend", "mmap", "user", "charged")
 QUEUES = _programs("queue", "queue_abuse")
 MESSAGES = (
     *_programs("endpoint", "endpoint_size", "msg", "peer_message", "peer_msg"),
-    "nodes:messages",
+    "nodes:(messages|set_up)",
 )
 EXCHANGE = (
     *_programs("exchange", "exchange_send", "exchange_swap", "exchange_fault", "peer_message"),
@@ -62,6 +62,7 @@ LINK = ("nodes:link", "nodes:loss", "nodes:hostile", "nodes:soak")
 CONNECTIONS = (
     *_programs("conn_size", "conn_state", "conn_memory", "conn_wait", "conn_close"),
     "nodes:ring",
+    "nodes:set_up",
     "nodes:samples",
     "nodes:matched",
 )

@@ -43,6 +43,11 @@ use super::layout::{
     TABLE_BLOCK_SIZE, //
 };
 
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "entries are stored in the order of this CPU, and the device reads them as little-endian"
+);
+
 mod publication;
 
 use publication::Publication;
