@@ -358,9 +358,17 @@ impl<'a> Session<'a> {
         let data = request.rest(16)?.get(..count).ok_or_else(invalid)?;
         let node = self.node;
         match region {
-            VFIO_PCI_CONFIG_REGION_INDEX => self
-                .device
-                .with(|model, _| model.config_store(node, offset, data)),
+            VFIO_PCI_CONFIG_REGION_INDEX => {
+                let is_master = self.device.with(|model, _| {
+                    model.config_store(node, offset, data);
+                    model.is_bus_master(node)
+                });
+                if !is_master {
+                    // The chunk under way was begun as a bus master. The host may take its memory
+                    // back when this store has ended.
+                    self.device.wait_for_chunk();
+                }
+            }
             BAR_WINDOW => {
                 if self.window_answers(offset, count) {
                     self.device.window().write_all_at(data, offset)?;

@@ -176,6 +176,13 @@ impl Model {
         }
     }
 
+    /// Returns true if a node may access its host's memory.
+    pub fn is_bus_master(&self, node: usize) -> bool {
+        self.nodes
+            .get(node)
+            .is_some_and(|node| node.config.is_bus_master())
+    }
+
     /// Sets, removes or tests interrupt vectors for the client of a node.
     pub fn set_vectors(
         &mut self,

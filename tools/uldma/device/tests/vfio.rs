@@ -26,7 +26,6 @@ use uldma_device::layout::{
 };
 use uldma_device::method::Compare;
 use uldma_device::node::Shape;
-use vfio_bindings::bindings::vfio::VFIO_PCI_CONFIG_REGION_INDEX;
 
 const SHAPE: Shape = Shape {
     contexts: 8,
@@ -165,10 +164,7 @@ fn a_function_reset() {
     second.probe(4);
     first.client.reset().unwrap();
     assert_eq!(first.get(reg::ID), u32::MAX, "decodes nothing");
-    first
-        .client
-        .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0])
-        .unwrap();
+    first.command(&[0x06, 0]);
     assert_eq!(first.get(reg::ID), ID_MAGIC);
     assert_eq!(first.get(reg::CONTROL), Control::NONE);
     assert_eq!(second.get(reg::STATUS), DeviceStatus::READY);
@@ -215,6 +211,43 @@ fn nothing_is_moved_after_an_unmap() {
     assert!(after.iter().all(|byte| *byte == 0));
 }
 
+/// The end of bus mastering meets the engine at another place of a chunk each time.
+#[test]
+fn nothing_is_moved_without_bus_mastering() {
+    for round in 0..20 {
+        let (_directory, mut first, mut second) = pair(Speed::default());
+        first.probe(3);
+        second.probe(4);
+        let moved = 8 << 20;
+        let target = common::memfd(moved);
+        let address = BASE + MEMORY;
+        first
+            .client
+            .dma_map(0, address, moved, target.as_raw_fd())
+            .unwrap();
+        first.guest.put(FREE, &pattern(moved as usize, 2));
+        first.guest.register(1, 3, 0, FREE, moved);
+        first.guest.register(2, 3, 8192, address, moved);
+        first.initiate(SLICE, (0, 1), (8192 * PAGE, 2), moved as u32);
+        let mut byte = [0];
+        wait_for("first byte", || {
+            target.read_exact_at(&mut byte, 64).unwrap();
+            byte != [0]
+        });
+        first.command(&[0x02, 0]);
+        // What the device still wrote would fill it again.
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&target, hole, 0, moved).unwrap();
+        // By the same engine, after the chunk that it was moving.
+        second.guest.register(9, 4, 64, FREE, 2 * PAGE);
+        second.initiate(SLICE, (64 * PAGE, 9), (65 * PAGE, 9), PAGE as u32);
+        wait_for("the other node", || second.guest.completed(1).0 == 1);
+        let mut after = vec![1; moved as usize];
+        target.read_exact_at(&mut after, 0).unwrap();
+        assert!(after.iter().all(|byte| *byte == 0), "round {round}");
+    }
+}
+
 #[test]
 fn accesses_of_any_width_and_place() {
     let (_directory, mut first, _second) = pair(Speed::default());
@@ -228,10 +261,7 @@ fn accesses_of_any_width_and_place() {
             }
         }
     }
-    first
-        .client
-        .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0])
-        .unwrap();
+    first.command(&[0x06, 0]);
     assert_eq!(first.get(reg::ID), ID_MAGIC);
 }
 

@@ -77,14 +77,20 @@ impl Host {
                 &[vectors[0].as_raw_fd(), vectors[1].as_raw_fd()],
             )
             .unwrap();
-        client
-            .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[0x06, 0x04])
-            .unwrap();
-        Self {
+        let mut host = Self {
             client,
             guest,
             vectors,
-        }
+        };
+        host.command(&[0x06, 0x04]);
+        host
+    }
+
+    /// Stores the command register: bit 1 is memory decoding, bit 2 bus mastering.
+    pub(crate) fn command(&mut self, value: &[u8; 2]) {
+        self.client
+            .region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, value)
+            .unwrap();
     }
 
     pub(crate) fn load(&mut self, bar: u32, offset: u64, width: usize) -> u64 {
