@@ -34,9 +34,9 @@
 //! * `Attachment::state` is taken alone, except to query what it holds.
 //! * `MmapOffsets::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
 //!   called under it.
-//! * `Lmm::spaces`, `SpaceIds::pool`, `WindowAllocator::shares`, `Ledger::accounts`,
-//!   `Shared::retained` and the lock of the exports are innermost, and so is `Shared::open_files`, except
-//!   that `Events::state` is taken under it.
+//! * `Lmm::spaces`, `SpaceIds::pool`, `Ledger::accounts`, `Shared::retained` and the lock of the exports
+//!   are innermost, and so are `Shared::open_files`, except that `Events::state` is taken under it, and
+//!   `WindowAllocator::ranges`, except that `Peer::state` is.
 //! * Notifications of the memory manager take `Subscription::invalidations`, `DeferredWork::space` and
 //!   `SpaceEnd::open_file` only, one after the other; context switches take no lock.
 
@@ -99,6 +99,7 @@ use crate::{
             Query, //
         },
         progress_worker::ProgressWorker,
+        quarantine::Quarantine,
         segment::{
             SegmentCtx, //
             Segments,
@@ -311,6 +312,14 @@ impl Shared {
         }
     }
 
+    /// Returns what each peer holds of this node although its use has ended.
+    pub(crate) fn quarantine(&self) -> Quarantine {
+        let mut held = Quarantine::default();
+        self.window_alloc.add_to(&mut held);
+        self.connections.add_to(&mut held);
+        held
+    }
+
     /// Adds an open file. Returns its number.
     pub(crate) fn add_file(&self, events: Arc<Events>, exchange: Arc<Exchange>) -> Result<u64> {
         let number = self.next_file.fetch_add(1, Relaxed);
@@ -498,8 +507,9 @@ impl Handler for Shared {
     }
 
     fn link_up(&self, peer: u32) {
-        self.segments.peer_began(&self.segment_ctx(), peer);
-        self.connections.peer_began(&self.conn_ctx(), peer);
+        // First, so that no segment ends with an offer of the last session after that.
+        self.segments.peer_began(peer);
+        self.window_alloc.peer_began(peer);
         if let (Some(network), Ok(link)) = (&self.network, self.link.peer(peer)) {
             let terms = link.describe().terms;
             let (has_network, has_engine) = (terms.has_network(), terms.has_network_engine());

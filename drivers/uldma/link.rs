@@ -35,6 +35,7 @@ mod owed;
 pub(crate) mod peer;
 pub(crate) mod polling;
 pub(crate) mod progress_worker;
+pub(crate) mod quarantine;
 pub(crate) mod requests;
 mod ring;
 pub(crate) mod segment;
@@ -51,6 +52,10 @@ use message::{
 use peer::{
     Change,
     Peer, //
+};
+use quarantine::{
+    deadline,
+    Quarantine, //
 };
 use requests::Requests;
 
@@ -203,6 +208,17 @@ impl Link {
             progress |= self.receive(hw, handler, peer)?;
         }
         Ok(progress)
+    }
+
+    /// Ends the sessions of peers that have held something of this node for too long. Not while a session
+    /// begins or ends.
+    pub(crate) fn end_overdue(&self, held: &Quarantine) {
+        let deadline = deadline();
+        for peer in self.peers() {
+            if peer.is_up() && held.of(peer.node()).ticks >= deadline {
+                peer.mark_broken();
+            }
+        }
     }
 
     /// Writes the heartbeat of this node for all peers.

@@ -31,10 +31,7 @@ use super::{
     Transport,
 };
 use crate::{
-    hw::{
-        layout::MAX_NODES,
-        Hw, //
-    },
+    hw::Hw,
     kernel_ext::{
         errno::{
             econnrefused,
@@ -50,6 +47,10 @@ use crate::{
             Message, //
         },
         peer::Peer,
+        quarantine::{
+            Hold,
+            Quarantine, //
+        },
         window_alloc::WindowRange, //
     },
     mem::lmm::space::Space,
@@ -64,11 +65,6 @@ use crate::{
     }, //
 };
 
-/// Maximum number of connections whose end a peer has not confirmed in time, before its session
-/// ends.
-const MAX_OVERDUE: usize = 16;
-/// Inverse of the share of the section that such connections may occupy.
-const OVERDUE_SHARE: u64 = 4;
 /// Bytes of the window that carry one direction of a connection.
 const LANE_BYTES: u64 = 128 << 10;
 
@@ -81,8 +77,6 @@ struct WorkList {
     queued: KVec<Arc<Connection>>,
     /// Answers about connections that do not exist.
     answers: Outbox<ConnMsg>,
-    /// Ranges of the own section that peers may still write until they begin a new session.
-    left: KVec<(u32, WindowRange)>,
 }
 
 /// The connections of one device.
@@ -101,7 +95,6 @@ impl Connections {
             queued: KVec::new(),
             // A peer that follows the protocol has no more connections.
             answers: Outbox::new(MAX_CONNECTIONS),
-            left: KVec::new(),
         };
         pin_init!(Self {
             table <- new_mutex!(Table::new(), "uldma::Connections::table"),
@@ -241,10 +234,7 @@ impl Connections {
         let id = table.reserve(user)?;
         // Connections that are over may still be in the list.
         let count = table.count();
-        let mut work_list = self.work_list.lock();
-        let WorkList { queued, left, .. } = &mut *work_list;
-        let room = queued.reserve(count, GFP_KERNEL);
-        let room = room.and_then(|()| left.reserve(count, GFP_KERNEL));
+        let room = self.work_list.lock().queued.reserve(count, GFP_KERNEL);
         room.inspect_err(|_| table.cancel(id))?;
         Ok(id)
     }
@@ -290,28 +280,22 @@ impl Connections {
         if !self.table.lock().remove(connection.id) {
             return;
         }
-        let (window, cut, heard) = {
+        let (window, age, may_be_written) = {
             let mut state = connection.state.lock();
             let heard = state.phase != Phase::Asking;
-            (state.own_window.take(), state.closing.cut, heard)
+            let window = state.own_window.take();
+            (window, state.age, state.closing.cut && heard)
         };
         let Some(window) = window else {
             return;
         };
-        // A new session has its number before `peer_began()` takes this lock, so a range that is
-        // added under the number of the old session is still found there.
-        let mut work_list = self.work_list.lock();
-        // A peer that has begun a new session since then does not write it either.
-        let same = ctx.link.session(connection.node) == Some(connection.session);
-        if cut && heard && same {
-            // There is room for all ranges that can be in use.
-            let _ = work_list
-                .left
-                .push_within_capacity((connection.node, window));
-        } else {
-            drop(work_list);
-            ctx.window_alloc.free(window);
-        }
+        // A new session has its number before `WindowAllocator::peer_began()`, so a range that is
+        // quarantined under the number of the old session is still found there. A peer that has begun a
+        // new session does not write the range.
+        ctx.window_alloc.end(window, || {
+            let same = ctx.link.session(connection.node) == Some(connection.session);
+            (may_be_written && same).then(|| Hold::of(connection.node, age))
+        });
     }
 
     /// Removes a connection without an owner if it is over.
@@ -324,37 +308,33 @@ impl Connections {
 
     /// Does the periodic work for connections without an owner. Returns true if any has memory to
     /// be released.
-    ///
-    /// A peer that has not confirmed the end of too many of them in time violates the protocol.
-    pub(crate) fn tick(&self, ctx: &ConnCtx<'_>) -> bool {
+    pub(crate) fn tick(&self) -> bool {
         let limit = params::link_timeout();
-        let mut overdue = [0; MAX_NODES];
         let mut has_memory = false;
-        {
-            let table = self.table.lock();
-            for connection in table.connections() {
-                let (orphan, late) = {
-                    let mut state = connection.state.lock();
-                    has_memory |= state.orphan && state.has_memory();
-                    (state.orphan, state.is_overdue(limit))
-                };
-                let count = usize::try_from(connection.node).map(|node| overdue.get_mut(node));
-                match count {
-                    Ok(Some(count)) if late => *count += 1,
-                    // The connection may be over now.
-                    _ if orphan => self.enqueue(connection),
-                    _ => (),
-                }
-            }
-        }
-        let most = most_overdue(ctx);
-        for peer in ctx.link.peers() {
-            let count = usize::try_from(peer.node()).map(|node| overdue.get(node).copied());
-            if matches!(count, Ok(Some(count)) if count > most) {
-                peer.mark_broken();
+        let table = self.table.lock();
+        for connection in table.connections() {
+            let may_be_over = {
+                let mut state = connection.state.lock();
+                has_memory |= state.orphan && state.has_memory();
+                state.tick(limit);
+                state.orphan && !state.is_held()
+            };
+            if may_be_over {
+                self.enqueue(connection);
             }
         }
         has_memory
+    }
+
+    /// Adds the connections whose end peers have not confirmed in time to `held`.
+    pub(crate) fn add_to(&self, held: &mut Quarantine) {
+        for connection in self.table.lock().connections() {
+            let state = connection.state.lock();
+            if state.is_held() {
+                let bytes = state.own_window.map_or(0, |window| window.length());
+                held.add(connection.node, bytes, state.age);
+            }
+        }
     }
 
     /// Gives each connection with work a turn. Returns true if any made progress.
@@ -489,16 +469,6 @@ impl Connections {
         self.work_list.lock().answers.clear(node);
     }
 
-    /// Frees ranges that `node` could still write, since it has begun a new session.
-    pub(crate) fn peer_began(&self, ctx: &ConnCtx<'_>, node: u32) {
-        self.work_list.lock().left.retain(|(other, window)| {
-            if *other == node {
-                ctx.window_alloc.free(*window);
-            }
-            *other != node
-        });
-    }
-
     /// Invalidates and unpins the memory of connections whose link is down or that have no owner.
     pub(crate) fn release_ended(&self, ctx: &ConnCtx<'_>) {
         let mut after = 0;
@@ -523,15 +493,5 @@ impl Connections {
             connection.release_all(ctx, false);
             connection.wake(&mut connection.state.lock());
         }
-    }
-}
-
-/// Connections of which a peer can fail to let go in time before its session ends.
-fn most_overdue(ctx: &ConnCtx<'_>) -> usize {
-    let section = u64::try_from(ctx.hw.geometry().window_size).unwrap_or(0);
-    let share = usize::try_from(section / LANE_BYTES / OVERDUE_SHARE).unwrap_or(0);
-    match Transport::of(ctx.hw) {
-        Transport::Window => share.min(MAX_OVERDUE),
-        Transport::Engine | Transport::Memory => MAX_OVERDUE,
     }
 }

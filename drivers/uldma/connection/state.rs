@@ -32,6 +32,7 @@ use crate::{
     },
     link::{
         polling::Polling,
+        quarantine::Age,
         window_alloc::WindowRange, //
     },
     params,
@@ -206,6 +207,10 @@ pub(super) struct State {
     /// Start of the time in which the peer has to confirm the end: the end began here, or
     /// *disconnect* was sent.
     since: Option<Instant<Monotonic>>,
+    /// The same in ticks.
+    pub(super) age: Age,
+    /// The peer has not confirmed the end in time.
+    is_late: bool,
     /// The peer's number of the connection.
     pub(super) remote: u32,
     /// A random number that both sides know.
@@ -234,6 +239,8 @@ impl State {
             reset: false,
             orphan: false,
             since: None,
+            age: Age::NEW,
+            is_late: false,
             remote,
             name,
             sending: HalfConn::new()?,
@@ -252,6 +259,7 @@ impl State {
         if !self.closing.ours {
             self.closing.ours = true;
             self.since = Some(Instant::now());
+            self.age = Age::NEW;
         }
         match self.phase {
             // The peer does not know the connection.
@@ -268,6 +276,7 @@ impl State {
     pub(super) fn disconnect_sent(&mut self) {
         self.closing.sent = true;
         self.since = Some(Instant::now());
+        self.age = Age::NEW;
     }
 
     /// Returns the nanoseconds of `limit` that the peer has left to confirm the end.
@@ -282,17 +291,25 @@ impl State {
         self.orphan && self.closing.is_done() && self.is_drained()
     }
 
-    /// Returns true if the peer has not confirmed the end within `limit`, and this side waits for
-    /// nothing else. If *disconnect* was sent and the peer cannot write to this node, no answer is
-    /// needed, and the connection expires instead.
-    pub(super) fn is_overdue(&mut self, limit: Delta) -> bool {
-        let late = self.orphan && self.is_drained() && self.time_left(limit) == 0;
-        if !late || self.closing.is_done() {
-            return false;
+    /// Counts a tick, and checks if the peer has confirmed the end within `limit`. If *disconnect*
+    /// was sent and the peer cannot write to this node, no answer is needed, and the connection expires.
+    pub(super) fn tick(&mut self, limit: Delta) {
+        if !self.closing.ours || !self.is_drained() {
+            // A command of this node is not the fault of the peer.
+            return;
         }
-        let heard = self.closing.sent || self.phase == Phase::Asked;
-        self.closing.expired = heard && self.own_window.is_none();
-        !self.closing.expired
+        self.age.tick();
+        self.is_late = self.orphan && self.time_left(limit) == 0;
+        if self.is_late && !self.closing.is_done() {
+            let heard = self.closing.sent || self.phase == Phase::Asked;
+            self.closing.expired = heard && self.own_window.is_none();
+        }
+    }
+
+    /// Returns true if the connection is held by its peer alone, which has not confirmed its end in
+    /// time.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_late && self.is_drained() && !self.closing.is_done()
     }
 
     /// Returns true if memory has to be released, whatever the owner does.
@@ -451,18 +468,24 @@ mod tests {
     #[test]
     fn a_peer_has_its_time_to_let_go() -> Result {
         let (now, later) = (Delta::ZERO, Delta::from_secs(1000));
+        let held = |state: &mut State, limit| {
+            state.tick(limit);
+            state.is_held()
+        };
         let mut state = State::new(Phase::Connected, 0, 1)?;
         state.end(false);
         // The owner may still wait.
-        assert!(!state.is_overdue(now));
+        assert!(!held(&mut state, now));
         state.orphan = true;
-        assert!(!state.is_overdue(later) && state.time_left(later) > 0);
+        assert!(!held(&mut state, later) && state.time_left(later) > 0);
         // Until *disconnect* was sent it does not expire, even if the peer cannot write to this
         // node.
-        assert!(state.is_overdue(now) && !state.is_forgettable());
+        assert!(held(&mut state, now) && !state.is_forgettable());
+        assert_ne!(state.age, Age::NEW);
         state.disconnect_sent();
-        assert!(!state.is_overdue(later));
-        assert!(!state.is_overdue(now) && state.is_forgettable());
+        assert_eq!(state.age, Age::NEW);
+        assert!(!held(&mut state, later));
+        assert!(!held(&mut state, now) && state.is_forgettable());
         Ok(())
     }
 
@@ -473,13 +496,16 @@ mod tests {
         state.orphan = true;
         state.end(false);
         state.disconnect_sent();
-        assert!(state.is_overdue(Delta::ZERO) && !state.is_forgettable());
-        // A command of this node is not the fault of the peer.
+        state.tick(Delta::ZERO);
+        assert!(state.is_held() && !state.is_forgettable());
+        let age = state.age;
         state.receiving.commands = 1;
-        assert!(!state.is_overdue(Delta::ZERO));
+        state.tick(Delta::ZERO);
+        assert!(!state.is_held() && state.age == age);
         state.receiving.commands = 0;
         state.closing.answered = true;
-        assert!(!state.is_overdue(Delta::ZERO) && state.is_forgettable());
+        state.tick(Delta::ZERO);
+        assert!(!state.is_held() && state.is_forgettable());
         Ok(())
     }
 }

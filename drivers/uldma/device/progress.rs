@@ -24,6 +24,11 @@ impl ProgressOps for Shared {
         // The only error is a device that has left the bus, which its removal takes care of.
         let ctx = &self.conn_ctx();
         let heard = self.link.work(hw, self, ask_hw).unwrap_or(false);
+        if ask_hw {
+            // By the same thread, so that no session begins meanwhile, and after the messages in which
+            // peers give back what they hold.
+            self.link.end_overdue(&self.quarantine());
+        }
         let ended = self.queues.as_ref().is_some_and(|it| it.reap(ctx));
         let moved = self.connections.work(ctx, &guard);
         self.segments.resend(&self.segment_ctx());
@@ -92,7 +97,8 @@ impl ProgressOps for Shared {
             }
             self.ask_after(hw);
         }
-        if self.connections.tick(&self.conn_ctx()) {
+        self.window_alloc.tick();
+        if self.connections.tick() {
             self.worker.release();
         }
     }

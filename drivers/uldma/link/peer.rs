@@ -349,7 +349,8 @@ impl Peer {
         self.up.store(false, Release);
     }
 
-    /// Marks the session as broken, since more messages wait for the peer than may.
+    /// Marks the session as broken, since more messages wait for the peer than may, or it has held
+    /// something for too long.
     pub(crate) fn mark_broken(&self) {
         self.state.lock().broken = true;
     }

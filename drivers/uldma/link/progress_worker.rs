@@ -88,7 +88,7 @@ use pace::Pace;
 /// Rounds that a caller does itself when it requests progress.
 const CALLER_ROUNDS: u32 = 4;
 /// Period of the tick in milliseconds.
-const TICK_MS: u32 = 100;
+pub(crate) const TICK_MS: u32 = 100;
 /// Period of the tick, in which [`ProgressOps::heartbeat`] is called.
 pub(crate) const TICK: Delta = Delta::from_millis(TICK_MS as i64);
 

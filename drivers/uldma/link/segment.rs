@@ -6,7 +6,7 @@
 //! A range is freed only when no peer can write it any more. Each answer with the location of a
 //! segment counts as an *offer*. The peer returns each offer in the end, used or not, or begins a
 //! new session, before which it revokes all mappings. A range with offers outstanding when its
-//! segment ends is *leaving* until then.
+//! segment ends is [quarantined](super::quarantine) until then.
 
 use core::mem::MaybeUninit;
 
@@ -47,6 +47,10 @@ use crate::{
     },
     link::{
         message::CreatedSegment,
+        quarantine::{
+            Age,
+            Hold, //
+        },
         window_alloc::{
             WindowAllocator, //
             WindowRange,
@@ -76,11 +80,7 @@ mod offers;
 mod places;
 mod unreported;
 
-use offers::{
-    Leaving,
-    LeavingRoom,
-    Offers, //
-};
+use offers::Offers;
 use places::{
     ByPlace,
     Place,
@@ -136,13 +136,6 @@ struct NewSegment {
     room: Room<Arc<Segment>>,
 }
 
-/// A segment of this node.
-struct Created {
-    segment: Arc<Segment>,
-    /// For the time after its end.
-    leaving: LeavingRoom,
-}
-
 /// A session with a peer, as segments count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch(u64);
@@ -162,8 +155,7 @@ struct SegmentsState {
     /// Number of segments that there were.
     made: u64,
     /// Those of this node, by name.
-    created: RBTree<u64, Created>,
-    leaving: Leaving,
+    created: RBTree<u64, Arc<Segment>>,
     /// Messages that did not fit into the ring of a peer, by peer.
     unreported: [Unreported; MAX_NODES],
 }
@@ -192,9 +184,7 @@ impl Segment {
         let segment = zero(ctx, window).and_then(|()| {
             let backing = Backing::Inbound(ctx.hw.geometry().node, window.offset());
             let new = NewSegment::new(ctx, (open_file, share), events, handle, backing)?;
-            let leaving = LeavingRoom::new();
-            let named = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT);
-            let (Ok(leaving), Ok(named)) = (leaving, named) else {
+            let Ok(named) = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT) else {
                 new.cancel();
                 return Err(ENOMEM);
             };
@@ -205,11 +195,7 @@ impl Segment {
                 return Err(EEXIST);
             }
             let segment = state.insert(ctx, Role::Created(name, peer), window, new)?;
-            let created = Created {
-                segment: segment.clone(),
-                leaving,
-            };
-            state.created.insert(named.into_node(name, created));
+            state.created.insert(named.into_node(name, segment.clone()));
             Ok(segment)
         });
         segment.inspect_err(|_| ctx.window_alloc.free(window))
@@ -248,7 +234,7 @@ impl Segment {
         }
         state
             .insert(ctx, Role::Attached(peer), window, new)
-            .inspect_err(|_| state.give_back(ctx, peer, offered.offset))
+            .inspect_err(|_| state.give_back(ctx, peer, offered.offset, 1))
     }
 
     /// Returns the range that can be mapped.
@@ -304,28 +290,44 @@ impl Segment {
         this.forget(ctx);
         let mut state = ctx.segments.state.lock();
         state.segments.remove(&this.place);
-        let created = match this.role {
-            Role::Created(name, _) => state.created.remove(&name),
-            Role::Attached(_) => None,
-        };
+        if let Role::Created(name, _) = this.role {
+            state.created.remove(&name);
+        }
         let Ok(offset) = u64::try_from(this.window.offset()) else {
             return;
         };
         match this.role {
-            Role::Created(..) if this.offers.are_none() => ctx.window_alloc.free(this.window),
             Role::Created(..) => {
-                if let Some(Created { leaving, .. }) = created {
-                    state.leaving.insert(leaving, this.window, &this.offers);
-                }
+                let mut age = Age::NEW;
                 for peer in ctx.link.peers() {
-                    if this.offers.get(peer.node()) > 0 {
-                        state.notify(ctx, peer.node(), Note::Gone(offset));
+                    if this.offers.get(peer.node()) > 0
+                        && state.notify(ctx, peer.node(), Note::Gone(offset)).is_err()
+                    {
+                        age = Age::UNTOLD;
                     }
                 }
+                let hold = Hold::new(this.offers.counts(), age);
+                let hold = || (!hold.is_over()).then_some(hold);
+                ctx.window_alloc.end(this.window, hold);
             }
             Role::Attached(peer) if this.offers.get(peer) == 0 => (),
-            Role::Attached(peer) => state.give_back(ctx, peer, offset),
+            Role::Attached(peer) => state.give_back(ctx, peer, offset, 1),
         }
+    }
+
+    /// Revokes the mappings of a segment that is attached to one of a peer. Returns 1, or 0 if that
+    /// was done before.
+    fn end_attached(&self, ctx: &SegmentCtx<'_>) -> u32 {
+        let Role::Attached(peer) = self.role else {
+            return 0;
+        };
+        if self.offers.get(peer) == 0 {
+            return 0;
+        }
+        self.offers.set(peer, 0);
+        ctx.mmap_offsets.revoke(self.range);
+        self.events.end(&self.doorbell);
+        1
     }
 }
 
@@ -409,59 +411,47 @@ impl SegmentsState {
         epoch.copied().unwrap_or(Epoch(0))
     }
 
-    /// Sends a message to `peer`, now or when the ring has room.
-    fn notify(&mut self, ctx: &SegmentCtx<'_>, peer: u32, note: Note) {
-        // Without a session the message is not needed: a new session revokes everything.
-        let Some(guard) = ctx.gate.enter() else {
-            return;
-        };
-        let Ok(to) = ctx.link.peer(peer) else {
-            return;
+    /// Sends a message to `peer`, now or when the ring has room. Without a session the message is not
+    /// needed: a new session revokes everything.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the message is lost.
+    fn notify(&mut self, ctx: &SegmentCtx<'_>, peer: u32, note: Note) -> Result {
+        let (Some(guard), Ok(to)) = (ctx.gate.enter(), ctx.link.peer(peer)) else {
+            return Ok(());
         };
         let place = usize::try_from(peer).ok();
         let Some(unreported) = place.and_then(|place| self.unreported.get_mut(place)) else {
-            return;
+            return Ok(());
         };
         let hw = Hw::new(guard.dev(), ctx.hw);
-        let full = unreported.len() > 0 || to.send(hw, &note.message()) == Err(EBUSY);
-        if full {
-            ctx.segments.has_unreported.store(true, Relaxed);
-            // A message that is lost for lack of memory costs a range of the window until the next
-            // session.
-            if unreported.add(note) == Err(eproto()) {
+        if unreported.len() == 0 && to.send(hw, &note.message()) != Err(EBUSY) {
+            return Ok(());
+        }
+        ctx.segments.has_unreported.store(true, Relaxed);
+        match unreported.add(note) {
+            Err(err) if err == eproto() => {
                 to.mark_broken();
+                Ok(())
             }
+            added => added,
         }
     }
 
-    /// Returns one offer of `peer`.
-    fn give_back(&mut self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64) {
-        self.notify(ctx, peer, Note::Left(offset, 1));
+    /// Returns `count` offers of `peer`.
+    fn give_back(&mut self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64, count: u32) {
+        // One that is lost for lack of memory takes `peer` to the deadline of its quarantine, at which it
+        // begins a new session.
+        let _ = self.notify(ctx, peer, Note::Left(offset, count));
     }
 
     /// Rings all segments of this node, since what a peer has of them has changed.
     fn ring_created(&self, each: impl Fn(&Segment)) {
-        for Created { segment, .. } in self.created.values() {
+        for segment in self.created.values() {
             each(segment);
             segment.events.ring(&segment.doorbell);
         }
-    }
-}
-
-impl Segment {
-    /// Revokes the mappings of a segment that is attached to one of a peer. Returns 1, or 0 if that
-    /// was done before.
-    fn end_attached(&self, ctx: &SegmentCtx<'_>) -> u32 {
-        let Role::Attached(peer) = self.role else {
-            return 0;
-        };
-        if self.offers.get(peer) == 0 {
-            return 0;
-        }
-        self.offers.set(peer, 0);
-        ctx.mmap_offsets.revoke(self.range);
-        self.events.end(&self.doorbell);
-        1
     }
 }
 
@@ -473,7 +463,6 @@ impl Segments {
             segments: ByPlace::new(),
             made: 0,
             created: RBTree::new(),
-            leaving: Leaving::new(),
             unreported: [const { Unreported::new() }; MAX_NODES],
         };
         pin_init!(Self {
@@ -490,7 +479,7 @@ impl Segments {
     /// Offers the segment `name` to `peer`.
     pub(crate) fn offer(&self, peer: u32, name: u64) -> Option<CreatedSegment> {
         let state = self.state.lock();
-        let segment = &state.created.get(&name)?.segment;
+        let segment = state.created.get(&name)?;
         if matches!(segment.role, Role::Created(_, Some(only)) if only != peer) {
             return None;
         }
@@ -506,7 +495,7 @@ impl Segments {
     pub(crate) fn decline(&self, ctx: &SegmentCtx<'_>, peer: u32, offset: u64, epoch: Epoch) {
         let mut state = self.state.lock();
         if state.epoch(peer) == epoch {
-            state.give_back(ctx, peer, offset);
+            state.give_back(ctx, peer, offset, 1);
         }
     }
 
@@ -530,7 +519,7 @@ impl Segments {
             .segments
             .at(peer, place, |segment| count += segment.end_attached(ctx));
         if count > 0 {
-            state.notify(ctx, peer, Note::Left(offset, count));
+            state.give_back(ctx, peer, offset, count);
         }
     }
 
@@ -549,9 +538,7 @@ impl Segments {
                     segment.events.ring(&segment.doorbell);
                 }
             });
-        if let Some(window) = state.leaving.left(peer, offset, count) {
-            ctx.window_alloc.free(window);
-        }
+        ctx.window_alloc.given_back(peer, offset, count);
     }
 
     /// Ends a session with `peer`. When this returns, no process here writes its segments any more,
@@ -572,12 +559,9 @@ impl Segments {
     }
 
     /// Drops all offers to `peer`, since it began a new session.
-    pub(crate) fn peer_began(&self, ctx: &SegmentCtx<'_>, peer: u32) {
-        let mut state = self.state.lock();
+    pub(crate) fn peer_began(&self, peer: u32) {
+        let state = self.state.lock();
         state.ring_created(|segment| segment.offers.set(peer, 0));
-        state
-            .leaving
-            .all_left(peer, |window| ctx.window_alloc.free(window));
     }
 
     /// Sends messages that did not fit before.

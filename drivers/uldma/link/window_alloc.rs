@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The allocator of this node's section of the window, and the shares that are paid for it.
+//!
+//! A range that peers may still write when its use ends is *quarantined*: it is freed when they have
+//! given it back, or have begun a new session, before which they revoke all that they had.
 
 use kernel::{
     new_mutex,
@@ -23,7 +26,13 @@ use kernel::{
     }, //
 };
 
-use super::area::CHANNEL_SIZE;
+use super::{
+    area::CHANNEL_SIZE,
+    quarantine::{
+        Hold,
+        Quarantine, //
+    }, //
+};
 use crate::{
     hw::SegmentDoorbells,
     kernel_ext::{
@@ -44,9 +53,24 @@ pub(crate) struct WindowAllocator {
     used: Atomic<usize>,
     #[pin]
     pages_alloc: RangeAllocator,
-    /// The shares of each allocated range, of a user and perhaps a peer, by its first page.
     #[pin]
-    shares: Mutex<RBTree<usize, (Share, Option<Share>)>>,
+    ranges: Mutex<Ranges>,
+}
+
+/// An allocated range.
+struct Allocated {
+    pages: usize,
+    /// Those of a user, and perhaps of a peer.
+    _shares: (Share, Option<Share>),
+    /// Set when it is quarantined.
+    hold: Option<Hold>,
+}
+
+/// The allocated ranges, by their first pages.
+struct Ranges {
+    used: RBTree<usize, Allocated>,
+    /// Apart from the others, so that a tick passes no range in use.
+    quarantined: RBTree<usize, Allocated>,
 }
 
 /// A range of a section.
@@ -115,11 +139,15 @@ impl WindowRange {
 impl WindowAllocator {
     /// Creates an allocator for the first `size` bytes of a section.
     pub(crate) fn new(size: usize) -> impl PinInit<Self> {
+        let ranges = Ranges {
+            used: RBTree::new(),
+            quarantined: RBTree::new(),
+        };
         pin_init!(Self {
             pages: size >> PAGE_SHIFT,
             used: Atomic::new(0),
             pages_alloc <- RangeAllocator::new(),
-            shares <- new_mutex!(RBTree::new(), "uldma::WindowAllocator::shares"),
+            ranges <- new_mutex!(ranges, "uldma::WindowAllocator::ranges"),
         })
     }
 
@@ -161,18 +189,114 @@ impl WindowAllocator {
         let first = CHANNEL_SIZE >> PAGE_SHIFT;
         let page = self.pages_alloc.take(pages, first..self.pages)?;
         self.used.fetch_add(pages, Relaxed);
-        let node = reserved.into_node(page, shares);
-        self.shares.lock().insert(node);
+        let allocated = Allocated {
+            pages,
+            _shares: shares,
+            hold: None,
+        };
+        let node = reserved.into_node(page, allocated);
+        self.ranges.lock().used.insert(node);
         Ok(WindowRange { page, pages })
     }
 
-    /// Frees a range, which no peer writes any more.
+    /// Frees a range in use, which no peer writes any more.
     pub(crate) fn free(&self, range: WindowRange) {
         // Before the next range can begin there.
-        let shares = self.shares.lock().remove(&range.page);
-        if self.pages_alloc.give_back(range.page) {
-            self.used.fetch_sub(range.pages, Relaxed);
+        let allocated = self.ranges.lock().used.remove(&range.page);
+        self.give_back(range.page, allocated);
+    }
+
+    /// Ends the use of a range: quarantines it if `hold` returns what peers hold of it, or frees it.
+    ///
+    /// `hold` is called under the lock that [`WindowAllocator::peer_began`] takes for each range.
+    pub(crate) fn end(&self, range: WindowRange, hold: impl FnOnce() -> Option<Hold>) {
+        let allocated = {
+            let mut ranges = self.ranges.lock();
+            let Ranges { used, quarantined } = &mut *ranges;
+            match (hold(), used.get_mut(&range.page)) {
+                (Some(hold), Some(allocated)) => {
+                    allocated.hold = Some(hold);
+                    if let Some(node) = used.remove_node(&range.page) {
+                        quarantined.insert(node);
+                    }
+                    return;
+                }
+                (None, Some(_)) => used.remove(&range.page),
+                (_, None) => None,
+            }
+        };
+        self.give_back(range.page, allocated);
+    }
+
+    /// Takes back `count` holds of `peer` of the quarantined range at byte `offset`, if there is one.
+    pub(crate) fn given_back(&self, peer: u32, offset: usize, count: u32) {
+        if offset % PAGE_SIZE == 0 {
+            let page = offset >> PAGE_SHIFT;
+            let allocated = self.ranges.lock().given_back(peer, page, count);
+            self.give_back(page, allocated);
         }
-        drop(shares);
+    }
+
+    /// Takes back everything that `peer` holds, since it began a new session.
+    pub(crate) fn peer_began(&self, peer: u32) {
+        let mut from = 0;
+        loop {
+            let (page, allocated) = {
+                let mut ranges = self.ranges.lock();
+                let Some(page) = ranges.next_quarantined(from) else {
+                    return;
+                };
+                (page, ranges.given_back(peer, page, u32::MAX))
+            };
+            // Without the lock, since the shares have one.
+            self.give_back(page, allocated);
+            from = page + 1;
+        }
+    }
+
+    /// Counts a tick for everything that peers hold.
+    pub(crate) fn tick(&self) {
+        for allocated in self.ranges.lock().quarantined.values_mut() {
+            if let Some(hold) = &mut allocated.hold {
+                hold.tick();
+            }
+        }
+    }
+
+    /// Adds the quarantined ranges to `held`.
+    pub(crate) fn add_to(&self, held: &mut Quarantine) {
+        for Allocated { pages, hold, .. } in self.ranges.lock().quarantined.values() {
+            if let Some(hold) = hold {
+                hold.add_to(held, *pages << PAGE_SHIFT);
+            }
+        }
+    }
+
+    /// Gives the pages of a range that was removed back, then its shares.
+    fn give_back(&self, page: usize, allocated: Option<Allocated>) {
+        if let Some(allocated) = allocated {
+            if self.pages_alloc.give_back(page) {
+                self.used.fetch_sub(allocated.pages, Relaxed);
+            }
+        }
+    }
+}
+
+impl Ranges {
+    /// Takes back holds of the quarantined range at `page`. Removes and returns it if there are none
+    /// left.
+    fn given_back(&mut self, peer: u32, page: usize, count: u32) -> Option<Allocated> {
+        let hold = self.quarantined.get_mut(&page)?.hold.as_mut()?;
+        hold.give_back(peer, count);
+        if !hold.is_over() {
+            return None;
+        }
+        self.quarantined.remove(&page)
+    }
+
+    /// Returns the first page of the first quarantined range from page `from` on.
+    fn next_quarantined(&self, from: usize) -> Option<usize> {
+        let cursor = self.quarantined.cursor_lower_bound(&from)?;
+        Some(*cursor.current().0)
     }
 }

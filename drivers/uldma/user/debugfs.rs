@@ -16,7 +16,13 @@ use kernel::{
 use crate::{
     device::Shared,
     kernel_ext::wakeup,
-    link::progress_worker::ProgressOps,
+    link::{
+        progress_worker::{
+            ProgressOps,
+            TICK_MS, //
+        },
+        quarantine::Held, //
+    },
     mem::tpt::leaked, //
 };
 
@@ -29,6 +35,8 @@ pub(crate) struct Files {
     health: File<Arc<Shared>>,
     #[pin]
     intake: File<Arc<Shared>>,
+    #[pin]
+    quarantine: File<Arc<Shared>>,
     _dir: Dir,
 }
 
@@ -40,7 +48,8 @@ impl Files {
             Ok(try_pin_init!(Self {
                 usage <- dir.read_callback_file(c"usage", shared.clone(), &show_usage),
                 health <- dir.read_callback_file(c"health", shared.clone(), &show_health),
-                intake <- dir.read_callback_file(c"intake", shared, &show_intake),
+                intake <- dir.read_callback_file(c"intake", shared.clone(), &show_intake),
+                quarantine <- dir.read_callback_file(c"quarantine", shared, &show_quarantine),
                 _dir: dir.clone(),
             }))
         })
@@ -74,6 +83,21 @@ fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "completion_ns {cost}")?;
     writeln!(f, "timer_ns {}", wakeup::cost().as_nanos())?;
     writeln!(f, "thread_ns {}", wakeup::cost_by_thread().as_nanos())
+}
+
+fn show_quarantine(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let held = shared.quarantine();
+    for peer in shared.link.peers() {
+        let Held {
+            count,
+            bytes,
+            ticks,
+        } = held.of(peer.node());
+        let node = peer.node();
+        let ms = u64::from(ticks).saturating_mul(TICK_MS.into());
+        writeln!(f, "node {node} holds {count}, {bytes} bytes, {ms} ms")?;
+    }
+    Ok(())
 }
 
 fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
