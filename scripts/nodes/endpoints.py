@@ -2,6 +2,7 @@
 """The endpoints of a link: a device of a node each, and its state from the command line."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,13 @@ class Endpoint:
         """What the driver counted of what peers made it do, and what it measured."""
         lines = self.node.check(f"cat /sys/kernel/debug/uldma{self.device}/intake").splitlines()
         return {key: int(value) for key, value in (line.split() for line in lines)}
+
+    def quarantine(self) -> dict[int, int]:
+        """How much each other node holds of what has ended here, by its number."""
+        lines = self.node.check(f"cat /sys/kernel/debug/uldma{self.device}/quarantine").splitlines()
+        pattern = re.compile(r"node (\d+) holds (\d+), (\d+) bytes, (\d+) ms")
+        matches = [pattern.fullmatch(line) for line in lines]
+        return {int(match[1]): int(match[2]) for match in matches if match}
 
     def binding(self) -> tuple[str, str]:
         """The commands that take the device away from the driver, and that give it back."""

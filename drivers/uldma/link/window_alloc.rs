@@ -300,3 +300,100 @@ impl Ranges {
         Some(*cursor.current().0)
     }
 }
+
+#[kunit_tests(uldma_window_alloc)]
+mod tests {
+    use kernel::sync::Arc;
+
+    use super::*;
+    use crate::{
+        link::quarantine::{
+            Age,
+            Held, //
+        },
+        user_abi::ledger::{
+            Amounts,
+            Ledger,
+            Limits, //
+        }, //
+    };
+
+    const SIZE: usize = CHANNEL_SIZE + 8 * PAGE_SIZE;
+
+    struct Section {
+        alloc: Pin<KBox<WindowAllocator>>,
+        payer: Arc<Payer>,
+    }
+
+    impl Section {
+        fn new() -> Result<Self> {
+            let capacity = Amounts::default().with(Resource::Window, SIZE);
+            let ledger = Ledger::new(capacity, Limits::new(capacity, Amounts::default(), 2))?;
+            Ok(Self {
+                alloc: KBox::pin_init(WindowAllocator::new(SIZE), GFP_KERNEL)?,
+                payer: Payer::new(ledger, 0, false)?,
+            })
+        }
+
+        fn range(&self) -> Result<WindowRange> {
+            self.alloc.alloc(&self.payer, None, PAGE_SIZE as u64)
+        }
+
+        fn paid(&self) -> usize {
+            self.payer.used().of(Resource::Window)
+        }
+
+        fn held(&self, peer: u32) -> Held {
+            let mut held = Quarantine::default();
+            self.alloc.add_to(&mut held);
+            held.of(peer)
+        }
+    }
+
+    #[test]
+    fn a_range_is_free_when_all_peers_have_given_it_back() -> Result {
+        let section = Section::new()?;
+        let (used, range) = (section.range()?, section.range()?);
+        let mut counts = [0; crate::hw::layout::MAX_NODES];
+        (counts[1], counts[2]) = (2, 1);
+        section
+            .alloc
+            .end(range, || Some(Hold::new(counts, Age::NEW)));
+        section.alloc.tick();
+        let held = section.held(1);
+        assert_eq!((held.count, held.bytes, held.ticks), (1, PAGE_SIZE, 1));
+        section.alloc.given_back(1, range.offset(), 5);
+        // No peer can give back another range, or one in use.
+        section.alloc.given_back(2, range.offset() + 1, 1);
+        section.alloc.given_back(2, used.offset(), 1);
+        assert_eq!(
+            (section.paid(), section.alloc.used()),
+            (2 * PAGE_SIZE, 2 * PAGE_SIZE)
+        );
+        section.alloc.given_back(2, range.offset(), 1);
+        assert_eq!(
+            (section.paid(), section.alloc.used()),
+            (PAGE_SIZE, PAGE_SIZE)
+        );
+        assert_eq!(section.held(2), Held::default());
+        section.alloc.free(used);
+        assert_eq!((section.paid(), section.alloc.used()), (0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_new_session_gives_all_ranges_back() -> Result {
+        let section = Section::new()?;
+        for peer in [1, 2, 1, 1] {
+            let range = section.range()?;
+            section.alloc.end(range, || Some(Hold::of(peer, Age::NEW)));
+        }
+        section.alloc.end(section.range()?, || None);
+        assert_eq!((section.held(1).count, section.paid()), (3, 4 * PAGE_SIZE));
+        section.alloc.peer_began(1);
+        assert_eq!((section.held(1).count, section.paid()), (0, PAGE_SIZE));
+        section.alloc.peer_began(2);
+        assert_eq!((section.paid(), section.alloc.used()), (0, 0));
+        Ok(())
+    }
+}

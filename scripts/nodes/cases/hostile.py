@@ -27,7 +27,11 @@ PROGRAM = (
 TIMEOUT = 60.0 + 8 * LINK_TIMEOUT_MS / 1000
 # Time in which a call ends although the peer does not confirm the end of its connection.
 LET_GO_TIMEOUT = LINK_TIMEOUT_MS / 1000 + 15.0
+# More than the deadline of what a peer holds, on nodes that are slow.
+HOLD_SECONDS = int(4 * LET_GO_TIMEOUT)
 LIMIT = "--timeout 600"
+SEGMENTS = "/kselftest/uldma/uldma_doorbell"
+SEGMENT_COUNT = 31
 # Attacks after which the attacker's node has its driver again: between them, only what they end
 # begins anew. The driver's start and two files take as long as three attacks.
 MODES_IN_A_ROW = 8
@@ -259,21 +263,54 @@ def streams_of_an_attacker_are_reset(pair: Cluster) -> None:
 
 @case_of(USUAL, IVSHMEM)
 def end_that_is_not_answered(pair: Cluster) -> None:
-    """The peer does not confirm the end of a connection: the call that ends it returns."""
+    """The peer does not confirm the end of a connection: the call that ends it returns.
+
+    Where the peer may still write what the connection had of the window, its session ends.
+    """
     a, b = endpoints.of(pair)
     again = b.unbind()
     victim = a.spawn(f"connect {b.number} {PORT} --wait {LIMIT} </dev/null")
-    seconds = int(2 * LET_GO_TIMEOUT)
+    may_write = a.info()["backend"] == Backend.IVSHMEM
+    seconds = HOLD_SECONDS if may_write else int(2 * LET_GO_TIMEOUT)
     attacker = b.node.spawn(f"{PROGRAM} --time {seconds} holds-on")
     try:
         attacker.wait_output("holding", TIMEOUT)
         victim.wait(LET_GO_TIMEOUT)
-        expect(attacker.running, f"the peer is gone: {attacker.text('out')}")
-        result = attacker.wait(TIMEOUT)
-        expect(result.rc == 0, f"the session has ended: {result}")
+        expect(may_write or attacker.running, f"the peer is gone: {attacker.text('out')}")
+        result = attacker.wait(seconds + TIMEOUT)
+        expect(result.rc == 0, f"the peer holds on: {result}")
     finally:
         attacker.end()
         victim.end()
+        b.node.check(again)
+    endpoints.wait_up((a, b))
+    send_file(a, b, PORT, SIZE)
+
+
+@case_of(USUAL, IVSHMEM)
+def segments_that_are_not_given_back(pair: Cluster) -> None:
+    """The peer keeps ranges of segments that have ended: its session ends, and they are free."""
+    a, b = endpoints.of(pair)
+    again = b.unbind()
+    before = a.info()["window_used"]
+    victim = a.node.spawn(f"ULDMA_DEVICE={a.path} exec {SEGMENTS} serve")
+    attacker = None
+    try:
+        victim.wait_output("ready", TIMEOUT)
+        attacker = b.node.spawn(f"{PROGRAM} --time {HOLD_SECONDS} keeps-segments")
+        attacker.wait_output("holding", TIMEOUT)
+        expect(a.quarantine()[b.number] == 0, "what is in use is in quarantine")
+        victim.end()
+        held = a.quarantine()[b.number]
+        expect(held == SEGMENT_COUNT, f"{held} ranges are in quarantine")
+        result = attacker.wait(HOLD_SECONDS + TIMEOUT)
+        expect(result.rc == 0, f"the peer keeps its session: {result}")
+        # It has met this node again.
+        expect(a.info()["window_used"] == before, f"{a.quarantine()} are not free")
+    finally:
+        victim.end()
+        if attacker:
+            attacker.end()
         b.node.check(again)
     endpoints.wait_up((a, b))
     send_file(a, b, PORT, SIZE)

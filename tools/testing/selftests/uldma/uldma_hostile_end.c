@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A peer that is alive and does not do its part of an end: it takes no answers, or
- * confirms the end of no connection. That costs it its session, and others nothing.
+ * A peer that is alive and does not do its part of an end: it takes no answers,
+ * confirms the end of no connection, or gives no segment back. That costs it its
+ * session, and others nothing.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +15,9 @@
 #define CONNECTS 200
 /* Where no process listens. */
 #define CLOSED_PORT 1
+/* Those of uldma_doorbell. */
+#define SEGMENTS 31
+#define SEGMENT_NAME 0x6c6c6562ULL
 
 /* Waits for a message of a kind with a number, and answers none. */
 static int listen_for(struct hostile *h, enum message_kind kind,
@@ -101,7 +105,23 @@ static int accept_victim(struct hostile *h)
 	return -ETIMEDOUT;
 }
 
-/* A connection that the victim makes, and ends in vain. */
+/* Stays until the time is over, and takes what it is told: whether the link is up. */
+static bool stay(struct hostile *h)
+{
+	struct message m;
+
+	printf("holding\n");
+	while (hostile_goes_on(h) && hostile_is_up(h))
+		if (!hostile_take(h, &m))
+			hostile_pause(h);
+	printf("the link is %s\n", hostile_is_up(h) ? "up" : "down");
+	return hostile_is_up(h);
+}
+
+/*
+ * A connection that the victim makes, and ends in vain. Only where the victim has
+ * memory of its own that may be written then does it end the session.
+ */
 static int holds_on(struct hostile *h)
 {
 	struct message m;
@@ -113,11 +133,29 @@ static int holds_on(struct hostile *h)
 	/* A victim that does not end any connection is not worse off. */
 	if (ret)
 		return ret == -ETIMEDOUT ? 0 : ret;
-	printf("holding\n");
-	while (hostile_goes_on(h) && hostile_is_up(h))
-		hostile_pause(h);
-	printf("the link is %s\n", hostile_is_up(h) ? "up" : "down");
-	return !hostile_is_up(h);
+	return stay(h) == h->carried;
+}
+
+/* Segments, which the victim ends in vain. */
+static int keeps_segments(struct hostile *h)
+{
+	struct message m;
+	int ret = hostile_meet(h);
+	unsigned int kept = 0;
+
+	for (uint32_t i = 0; i < SEGMENTS && !ret; i++) {
+		ret = hostile_say(h, LOOKUP_SEGMENT, i, SEGMENT_NAME + i, 0, 0,
+				  0);
+		while (!ret && (!hostile_take(h, &m) || NUMBER(&m) != i)) {
+			hostile_pause(h);
+			if (!hostile_is_up(h))
+				ret = -ENOTCONN;
+		}
+		kept += !ret && KIND(&m) == SEGMENT;
+	}
+	printf("%u segments\n", kept);
+	/* A victim without any is not worse off. */
+	return ret || !kept ? ret : stay(h);
 }
 
 /* Connects to a port without a listener, and takes no answer. */
@@ -153,6 +191,7 @@ const struct mode end_modes[] = {
 	{ "never-lets-go", "96: answers no end, again and again",
 	  never_lets_go },
 	{ "holds-on", "96: answers no end, and stays", holds_on },
+	{ "keeps-segments", "96: gives no segment back", keeps_segments },
 	{ "takes-nothing", "96: asks, and takes no answer", takes_nothing },
 	{ }
 };
