@@ -27,6 +27,7 @@ pub(crate) mod list;
 pub(crate) mod mapping;
 pub(crate) mod mmu_notifier;
 pub(crate) mod net;
+pub(crate) mod noio;
 pub(crate) mod nospec;
 pub(crate) mod page_list;
 pub(crate) mod pci;

@@ -8,6 +8,7 @@
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/virtio_net.h>
+#include <net/sock.h>
 
 #include "netdev.h"
 #include "window.h"
@@ -86,6 +87,7 @@ int uldma_skb_copy_fromio(struct sk_buff *skb, u32 to, u32 count,
 struct sk_buff *uldma_skb_alloc(struct napi_struct *napi, u32 count)
 {
 	unsigned int headroom = NET_SKB_PAD + NET_IP_ALIGN;
+	gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
 	struct sk_buff *skb;
 	int error;
 
@@ -95,10 +97,12 @@ struct sk_buff *uldma_skb_alloc(struct napi_struct *napi, u32 count)
 			skb_put(skb, count);
 		return skb;
 	}
+	/* As in napi_alloc_skb(): a node may wait for this to free memory. */
+	if (sk_memalloc_socks())
+		gfp |= __GFP_MEMALLOC;
 	skb = alloc_skb_with_frags(headroom + ULDMA_SKB_LINEAR,
 				   count - ULDMA_SKB_LINEAR,
-				   PAGE_ALLOC_COSTLY_ORDER, &error,
-				   GFP_ATOMIC | __GFP_NOWARN);
+				   PAGE_ALLOC_COSTLY_ORDER, &error, gfp);
 	if (!skb)
 		return NULL;
 	skb_reserve(skb, headroom);

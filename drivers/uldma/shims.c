@@ -14,6 +14,7 @@
 #include <linux/pagemap.h>
 #include <linux/pseudo_fs.h>
 #include <linux/ratelimit.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/smp.h>
 #include <linux/srcu.h>
@@ -451,9 +452,20 @@ void uldma_memset_io(void __iomem *addr, int value, size_t count)
 	memset_io(addr, value, count);
 }
 
-struct workqueue_struct *uldma_workqueue_new(const char *name, int max_active)
+struct workqueue_struct *uldma_workqueue_new(const char *name,
+					     unsigned int flags, int max_active)
 {
-	return alloc_workqueue("%s", WQ_UNBOUND, max_active, name);
+	return alloc_workqueue("%s", flags, max_active, name);
+}
+
+unsigned int uldma_noio_save(void)
+{
+	return memalloc_noio_save();
+}
+
+void uldma_noio_restore(unsigned int flags)
+{
+	memalloc_noio_restore(flags);
 }
 
 int uldma_pm_notifier_register(struct notifier_block *notifier)

@@ -72,7 +72,10 @@ void uldma_cond_resched(void);
 bool uldma_need_resched(void);
 unsigned long uldma_array_index_nospec(unsigned long index,
 				       unsigned long length);
-struct workqueue_struct *uldma_workqueue_new(const char *name, int max_active);
+struct workqueue_struct *uldma_workqueue_new(const char *name,
+					     unsigned int flags, int max_active);
+unsigned int uldma_noio_save(void);
+void uldma_noio_restore(unsigned int flags);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
 bool uldma_dma_need_unmap(struct device *dev);
 int uldma_dma_coerce_mask_and_coherent(struct device *dev, u64 mask);

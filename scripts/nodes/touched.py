@@ -158,7 +158,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *FAILING,
     ),
     r"link(/(?!export|segment).*)?\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
-    r"kernel_ext/(window|workqueue|wakeup)\.rs|window\.[ch]": (
+    r"kernel_ext/(window|workqueue|wakeup|noio)\.rs|window\.[ch]": (
         *LINK,
         *CONNECTIONS,
         *EXPORTS,

@@ -95,7 +95,12 @@ impl ProgressOps for Shared {
                     .driver()
                     .heartbeat(hw, &self.link, network, completion);
             }
-            self.ask_after(hw);
+        }
+    }
+
+    fn tick(&self) {
+        if let Some(guard) = self.gate.enter() {
+            self.ask_after(Hw::new(guard.dev(), &*self.hw));
         }
         self.window_alloc.tick();
         if self.connections.tick() {

@@ -31,6 +31,7 @@ pub(crate) fn system_default() -> &'static Queue {
 unsafe extern "C" {
     fn uldma_workqueue_new(
         name: *const c_char,
+        flags: c_uint,
         max_active: c_int,
     ) -> *mut bindings::workqueue_struct;
 }
@@ -38,7 +39,20 @@ unsafe extern "C" {
 /// Maximum number of work items of a queue that run at a time: `WQ_MAX_ACTIVE`.
 const MOST: c_int = bindings::wq_consts_WQ_MAX_ACTIVE as c_int;
 
-/// A queue for unbound work that may take long; dropping it waits for its work.
+/// The kernel's default for that.
+const DEFAULT: c_int = 0;
+
+/// Flags of a queue for unbound work that may take long.
+const UNBOUND: c_uint = bindings::wq_flags_WQ_UNBOUND;
+
+/// The same for work that I/O depends on, which is why the reclaim of memory may. The queue has a thread
+/// that runs it where there is no memory for another one.
+const RECLAIM: c_uint = UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM;
+
+/// The same for work that runs before that of others.
+const URGENT: c_uint = RECLAIM | bindings::wq_flags_WQ_HIGHPRI;
+
+/// A queue of this module; dropping it waits for its work.
 ///
 /// # Invariants
 ///
@@ -51,14 +65,14 @@ unsafe impl Send for OwnQueue {}
 unsafe impl Sync for OwnQueue {}
 
 impl OwnQueue {
-    /// Creates a queue by which at most `most` work items run at a time; 0 for the kernel's default.
+    /// Creates a queue by which at most `most` work items run at a time.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    fn new(name: &'static CStr, most: c_int) -> Result<Self> {
+    fn new(name: &'static CStr, flags: c_uint, most: c_int) -> Result<Self> {
         // SAFETY: The name is a string.
-        let queue = unsafe { uldma_workqueue_new(name.as_char_ptr(), most) };
+        let queue = unsafe { uldma_workqueue_new(name.as_char_ptr(), flags, most) };
         // INVARIANT: It was made just now.
         Ok(Self(NonNull::new(queue).ok_or(ENOMEM)?))
     }
@@ -71,19 +85,23 @@ impl Drop for OwnQueue {
     }
 }
 
-/// The queue of the module, while there is one.
-static MODULE: Atomic<*mut bindings::workqueue_struct> = Atomic::new(ptr::null_mut());
+/// A queue of the module, while there is one.
+type Place = Atomic<*mut bindings::workqueue_struct>;
 
-/// Its queue for work that waits for an address space.
-static WAITING: Atomic<*mut bindings::workqueue_struct> = Atomic::new(ptr::null_mut());
+static HEARTBEAT: Place = Atomic::new(ptr::null_mut());
+static PROGRESS: Place = Atomic::new(ptr::null_mut());
+static MODULE: Place = Atomic::new(ptr::null_mut());
+static WAITING: Place = Atomic::new(ptr::null_mut());
 
 /// The queues of the module, which exist once at a time.
 ///
 /// They have to be dropped after everything that queues work, and before the module is unloaded.
 /// Dropping them waits for all queued work, so that none runs in an unloaded module.
 pub(crate) struct ModuleQueues {
+    // Dropped in this order: the work of each queues work of those after it only.
+    _heartbeat: OwnQueue,
+    _progress: OwnQueue,
     _module: OwnQueue,
-    /// Dropped after the other, whose work queues work here.
     _waiting: OwnQueue,
 }
 
@@ -97,13 +115,21 @@ impl ModuleQueues {
         if !MODULE.load(Acquire).is_null() {
             return Err(EBUSY);
         }
-        let (module, waiting) = (
-            OwnQueue::new(c"uldma", 0)?,
-            OwnQueue::new(c"uldma-mm", MOST)?,
-        );
-        MODULE.store(module.0.as_ptr(), Release);
-        WAITING.store(waiting.0.as_ptr(), Release);
+        let heartbeat = OwnQueue::new(c"uldma-heartbeat", URGENT, DEFAULT)?;
+        let progress = OwnQueue::new(c"uldma-progress", RECLAIM, DEFAULT)?;
+        let module = OwnQueue::new(c"uldma", UNBOUND, DEFAULT)?;
+        let waiting = OwnQueue::new(c"uldma-mm", UNBOUND, MOST)?;
+        for (place, queue) in [
+            (&HEARTBEAT, &heartbeat),
+            (&PROGRESS, &progress),
+            (&MODULE, &module),
+            (&WAITING, &waiting),
+        ] {
+            place.store(queue.0.as_ptr(), Release);
+        }
         Ok(Self {
+            _heartbeat: heartbeat,
+            _progress: progress,
             _module: module,
             _waiting: waiting,
         })
@@ -114,19 +140,32 @@ impl Drop for ModuleQueues {
     fn drop(&mut self) {
         // They are dropped when no device is bound and no file is open, so only queued work has a
         // reference to them, and dropping the fields waits for that.
-        MODULE.store(ptr::null_mut(), Release);
-        WAITING.store(ptr::null_mut(), Release);
+        for place in [&HEARTBEAT, &PROGRESS, &MODULE, &WAITING] {
+            place.store(ptr::null_mut(), Release);
+        }
     }
 }
 
-fn queue(place: &Atomic<*mut bindings::workqueue_struct>) -> Option<&'static Queue> {
+fn queue(place: &Place) -> Option<&'static Queue> {
     let queue = place.load(Acquire);
     // SAFETY: The caller belongs to a bound device or an open file, or is work of a queue: all of
     // these end before the `ModuleQueues` are dropped, which is what `'static` stands for.
     (!queue.is_null()).then(|| unsafe { Queue::from_raw(queue) })
 }
 
-/// Returns the queue of the module, if there is one.
+/// Returns the queue of the module for work that takes no lock under which memory is allocated, if there
+/// is one. It runs however little memory there is.
+pub(crate) fn heartbeat() -> Option<&'static Queue> {
+    queue(&HEARTBEAT)
+}
+
+/// Returns the queue of the module for other work that I/O depends on, if there is one. That allocates
+/// memory [without I/O](super::noio) only.
+pub(crate) fn progress() -> Option<&'static Queue> {
+    queue(&PROGRESS)
+}
+
+/// Returns the queue of the module for all other work, if there is one.
 pub(crate) fn module() -> Option<&'static Queue> {
     queue(&MODULE)
 }

@@ -8,6 +8,11 @@
 //! polls in place of the worker. When the call returns, peers still do not ring, so a timer queues
 //! the worker.
 //!
+//! Ten times per second one work item writes the heartbeat, and has another one, the *tick*, do what waits
+//! for locks. I/O may depend on the link, and the reclaim of memory on that I/O. So both, and the work item
+//! that makes progress, are on queues with a thread of their own, allocations of these do no I/O, and the
+//! heartbeat waits for nothing.
+//!
 //! Each run of the work item is [bounded](budget). The handler masks the doorbell when it rings, and the
 //! worker unmasks it when it falls asleep. While peers ring without sending anything, the timer queues the
 //! worker instead.
@@ -59,11 +64,12 @@ use crate::{
         SegmentDoorbells, //
     },
     kernel_ext::{
+        noio::without_io,
         wait::is_processor_wanted,
         workqueue::{
+            self,
             flush,
-            flush_delayed,
-            module, //
+            flush_delayed, //
         }, //
     },
     link::{
@@ -89,13 +95,14 @@ use pace::Pace;
 const CALLER_ROUNDS: u32 = 4;
 /// Period of the tick in milliseconds.
 pub(crate) const TICK_MS: u32 = 100;
-/// Period of the tick, in which [`ProgressOps::heartbeat`] is called.
+/// Period of the tick, in which [`ProgressOps::heartbeat`] and [`ProgressOps::tick`] are called.
 pub(crate) const TICK: Delta = Delta::from_millis(TICK_MS as i64);
 
 const WORK: u64 = 1;
 const TICK_WORK: u64 = 2;
 const RELEASE: u64 = 3;
 const SEGMENTS: u64 = 4;
+const HEARTBEAT: u64 = 5;
 
 /// The operations of the progress worker.
 pub(crate) trait ProgressOps: Send + Sync {
@@ -117,8 +124,11 @@ pub(crate) trait ProgressOps: Send + Sync {
     fn doorbell_cost(&self) -> Delta;
     /// Returns the cost of sleeping until a command completes.
     fn completion_cost(&self) -> Delta;
-    /// Writes the heartbeat of this node for all peers.
+    /// Writes the heartbeat of this node for all peers. Allocates no memory, and takes no lock under
+    /// which memory is allocated.
     fn heartbeat(&self);
+    /// Does the periodic work.
+    fn tick(&self);
     /// Unpins memory of ended connections, which may wait for processes.
     fn release(&self);
     /// Wakes the programs of the segments that these doorbells may be for.
@@ -196,7 +206,9 @@ pub(crate) struct ProgressWorker {
     #[pin]
     work: Work<ProgressWorker, WORK>,
     #[pin]
-    tick: DelayedWork<ProgressWorker, TICK_WORK>,
+    heartbeat: DelayedWork<ProgressWorker, HEARTBEAT>,
+    #[pin]
+    tick: Work<ProgressWorker, TICK_WORK>,
     #[pin]
     release: Work<ProgressWorker, RELEASE>,
     #[pin]
@@ -205,12 +217,13 @@ pub(crate) struct ProgressWorker {
 
 impl_has_work! {
     impl HasWork<Self, 1> for ProgressWorker { self.work }
+    impl HasWork<Self, 2> for ProgressWorker { self.tick }
     impl HasWork<Self, 3> for ProgressWorker { self.release }
     impl HasWork<Self, 4> for ProgressWorker { self.ring_segments }
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 2> for ProgressWorker { self.tick }
+    impl HasDelayedWork<Self, 5> for ProgressWorker { self.heartbeat }
 }
 
 impl_has_hr_timer! {
@@ -247,15 +260,29 @@ impl WorkItem<WORK> for ProgressWorker {
     }
 }
 
-impl WorkItem<TICK_WORK> for ProgressWorker {
+impl WorkItem<HEARTBEAT> for ProgressWorker {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         if let Some(ops) = this.ops() {
             ops.heartbeat();
+            if let Some(queue) = workqueue::progress() {
+                // If it is queued already, the last one has not begun yet.
+                let _ = queue.enqueue::<_, TICK_WORK>(this.clone());
+            }
+            this.schedule_heartbeat();
+        }
+    }
+}
+
+impl WorkItem<TICK_WORK> for ProgressWorker {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if let Some(ops) = this.ops() {
+            without_io(|| ops.tick());
             this.ask_hw.store(true, Relaxed);
             this.kick();
-            this.schedule_tick();
         }
     }
 }
@@ -299,7 +326,8 @@ impl ProgressWorker {
             timer <- HrTimer::new(),
             timer_handle <- new_mutex!(None, "uldma::ProgressWorker::timer_handle"),
             work <- new_work!("uldma::ProgressWorker::work"),
-            tick <- new_delayed_work!("uldma::ProgressWorker::tick"),
+            heartbeat <- new_delayed_work!("uldma::ProgressWorker::heartbeat"),
+            tick <- new_work!("uldma::ProgressWorker::tick"),
             release <- new_work!("uldma::ProgressWorker::release"),
             ring_segments <- new_work!("uldma::ProgressWorker::ring_segments"),
         });
@@ -317,7 +345,7 @@ impl ProgressWorker {
         self.schedule();
         // Peers may have rung before: none of their doorbells was forwarded.
         self.schedule_segments();
-        self.schedule_tick();
+        self.schedule_heartbeat();
     }
 
     /// Ends all loops soon, whatever peers do. Memory is still unpinned.
@@ -332,10 +360,10 @@ impl ProgressWorker {
         let ops = self.ops.lock().take();
         let timer = self.timer_handle.lock().take();
         drop(timer);
-        // The tick is scheduled only by itself, and only while there are operations.
-        flush_delayed(&self.tick);
-        flush(&self.work);
-        flush_delayed(&self.tick);
+        // The heartbeat is scheduled only by itself, and only while there are operations; it queues the
+        // tick, which queues the others.
+        flush_delayed(&self.heartbeat);
+        flush(&self.tick);
         flush(&self.work);
         flush(&self.release);
         flush(&self.ring_segments);
@@ -343,15 +371,15 @@ impl ProgressWorker {
     }
 
     fn schedule(self: &Arc<Self>) {
-        if let Some(queue) = module() {
+        if let Some(queue) = workqueue::progress() {
             // If it is queued already, it has not begun yet.
             let _ = queue.enqueue::<_, WORK>(self.clone());
         }
     }
 
-    fn schedule_tick(self: &Arc<Self>) {
-        if let (Some(queue), true) = (module(), self.ops.lock().is_some()) {
-            let _ = queue.enqueue_delayed::<_, TICK_WORK>(self.clone(), msecs_to_jiffies(TICK_MS));
+    fn schedule_heartbeat(self: &Arc<Self>) {
+        if let (Some(queue), true) = (workqueue::heartbeat(), self.ops.lock().is_some()) {
+            let _ = queue.enqueue_delayed::<_, HEARTBEAT>(self.clone(), msecs_to_jiffies(TICK_MS));
         }
     }
 
@@ -380,7 +408,7 @@ impl ProgressWorker {
 
     /// Queues the work item that unpins memory.
     pub(crate) fn release(self: &Arc<Self>) {
-        if let Some(queue) = module() {
+        if let Some(queue) = workqueue::module() {
             let _ = queue.enqueue::<_, RELEASE>(self.clone());
         }
     }

@@ -20,6 +20,9 @@ CONNECTIONS = 2
 # How the module can be told to talk over the link.
 TALKING = ("link_poll_us=1000", "link_slots=1")
 
+# The threads of the module's queues that work where there is no memory for another thread.
+RESCUERS = "cat /proc/[0-9]*/comm 2>/dev/null | grep '^kworker/R-uldma' | sort"
+
 
 def generation(here: Endpoint, there: Endpoint) -> int:
     """How often the link to the other end has come up."""
@@ -51,6 +54,15 @@ def comes_up(pair: Cluster) -> None:
         info = end.info()
         expect(info["node"] == end.number, f"{end.name} is another node: {info}")
         expect(info["backend"] == pair.config.backends[0], f"{end.name}: {info}")
+
+
+@case
+def heartbeat_needs_no_new_thread(pair: Cluster) -> None:
+    """Where there is no memory for a thread, the heartbeat and the worker have one each."""
+    for node in pair.nodes.values():
+        found = node.check(RESCUERS).split()
+        wanted = [f"kworker/R-uldma-{name}" for name in ("heartbeat", "progress")]
+        expect(found == wanted, f"node {node.name} has these threads: {found}")
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)

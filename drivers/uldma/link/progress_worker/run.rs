@@ -27,7 +27,10 @@ use super::{
     TICK, //
 };
 use crate::{
-    kernel_ext::wait::is_processor_wanted,
+    kernel_ext::{
+        noio::without_io,
+        wait::is_processor_wanted, //
+    },
     link::polling::Polling,
     params, //
 };
@@ -54,7 +57,7 @@ impl ProgressWorker {
             self.again.xchg(false, Full);
             self.rung.xchg(false, Full);
             let ask_hw = self.ask_hw.xchg(false, Relaxed);
-            let found = ops.poll_once(ask_hw);
+            let found = without_io(|| ops.poll_once(ask_hw));
             if found {
                 self.found.fetch_add(1, Relaxed);
             }

@@ -3,13 +3,18 @@
 //! Unit tests of the worker with operations that only count.
 
 use kernel::{
+    new_condvar,
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
+            Full,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        CondVar,
+        Mutex, //
     },
     time::Delta, //
 };
@@ -23,13 +28,22 @@ use crate::{
         Consumer,
         SegmentDoorbells, //
     },
-    kernel_ext::workqueue::{
-        flush,
-        module, //
+    kernel_ext::{
+        noio::is_without_io,
+        wait,
+        workqueue::{
+            flush,
+            progress, //
+        }, //
     }, //
 };
 
+/// Heartbeats that are waited for, and the time for that.
+const BEATS: u32 = 3;
+const LIMIT_NS: u64 = 10_000_000_000;
+
 /// A device without peers.
+#[pin_data]
 struct Counting {
     /// Commands are in flight.
     busy: Atomic<bool>,
@@ -37,10 +51,20 @@ struct Counting {
     awoke: Atomic<u32>,
     /// Number of times that the doorbell was unmasked.
     unmasked: Atomic<u32>,
+    /// A round allowed allocations to do I/O.
+    has_io: Atomic<bool>,
+    /// The tick waits for heartbeats.
+    is_slow: Atomic<bool>,
+    /// Heartbeats while a tick waits for them, and whether one has had all of them.
+    #[pin]
+    beats: Mutex<(u32, bool)>,
+    #[pin]
+    changed: CondVar,
 }
 
 impl ProgressOps for Counting {
     fn poll_once(&self, _ask_hw: bool) -> bool {
+        self.has_io.store(!is_without_io(), Relaxed);
         false
     }
 
@@ -73,7 +97,22 @@ impl ProgressOps for Counting {
         Delta::ZERO
     }
 
-    fn heartbeat(&self) {}
+    fn heartbeat(&self) {
+        self.beats.lock().0 += 1;
+        self.changed.notify_all();
+    }
+
+    fn tick(&self) {
+        if self.is_slow.xchg(false, Full) {
+            let mut beats = self.beats.lock();
+            beats.0 = 0;
+            drop(beats);
+            let all = |beats: &mut (u32, bool)| (beats.0 >= BEATS).then_some(());
+            let has_all = wait::until(&self.changed, &self.beats, LIMIT_NS, all).is_ok();
+            self.beats.lock().1 = has_all;
+            self.changed.notify_all();
+        }
+    }
 
     fn release(&self) {}
 
@@ -89,14 +128,18 @@ impl ProgressOps for Counting {
 /// A worker that runs, and has fallen asleep.
 fn asleep() -> Result<(Arc<ProgressWorker>, Arc<Counting>)> {
     // Without the queue no work item runs, and the tests would show nothing.
-    module().ok_or(ENODEV)?;
+    progress().ok_or(ENODEV)?;
     let worker = ProgressWorker::new()?;
-    let counting = Counting {
+    let counting = pin_init!(Counting {
         busy: Atomic::new(false),
         awoke: Atomic::new(0),
         unmasked: Atomic::new(0),
-    };
-    let ops = Arc::new(counting, GFP_KERNEL)?;
+        has_io: Atomic::new(false),
+        is_slow: Atomic::new(false),
+        beats <- new_mutex!((0, false), "uldma::Counting::beats"),
+        changed <- new_condvar!("uldma::Counting::changed"),
+    });
+    let ops = Arc::pin_init(counting, GFP_KERNEL)?;
     worker.start(ops.clone());
     flush(&worker.work);
     Ok((worker, ops))
@@ -105,6 +148,29 @@ fn asleep() -> Result<(Arc<ProgressWorker>, Arc<Counting>)> {
 #[kunit_tests(uldma_progress_worker)]
 mod tests {
     use super::*;
+
+    /// What I/O depends on does none, whether the work item or a caller does it.
+    #[test]
+    fn rounds_allocate_without_io() -> Result {
+        let (worker, ops) = asleep()?;
+        assert!(!ops.has_io.load(Relaxed));
+        ops.has_io.store(true, Relaxed);
+        worker.kick();
+        assert!(!ops.has_io.load(Relaxed));
+        worker.stop();
+        Ok(())
+    }
+
+    /// A lock that is held for long delays no heartbeat.
+    #[test]
+    fn heartbeats_do_not_wait_for_the_tick() -> Result {
+        let (worker, ops) = asleep()?;
+        ops.is_slow.store(true, Relaxed);
+        let has_all = |beats: &mut (u32, bool)| beats.1.then_some(());
+        let waited = wait::until(&ops.changed, &ops.beats, 2 * LIMIT_NS, has_all);
+        worker.stop();
+        waited
+    }
 
     /// A program that polled in vain does not have the work item poll once more.
     #[test]
