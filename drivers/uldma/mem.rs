@@ -6,5 +6,6 @@ pub(crate) mod charge;
 pub(crate) mod charged_pages;
 pub(crate) mod exchange;
 pub(crate) mod lmm;
+mod own_pages;
 pub(crate) mod slots;
 pub(crate) mod tpt;

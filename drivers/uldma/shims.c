@@ -62,15 +62,16 @@ u32 uldma_count(const u32 *count)
 	return smp_load_acquire(count);
 }
 
-/* Returns false if a signal ended the wait. */
+/* Sleeps in @state. Returns false if a signal ended the wait. */
 bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
-			  u32 seen, unsigned long timeout, bool interruptible)
+			  u32 seen, unsigned long timeout, unsigned int state)
 {
-	if (interruptible)
-		return wait_event_interruptible_timeout(*queue,
-				READ_ONCE(*count) != seen, timeout) >= 0;
-	return wait_event_killable_timeout(*queue, READ_ONCE(*count) != seen,
-					   timeout) >= 0;
+	long left = timeout;
+
+	left = ___wait_event(*queue,
+			     ___wait_cond_timeout(READ_ONCE(*count) != seen),
+			     state, 0, left, __ret = schedule_timeout(__ret));
+	return left >= 0;
 }
 
 /*
@@ -86,14 +87,14 @@ int uldma_alloc_page_table(struct vm_fault *vmf)
 }
 
 /*
- * Takes a lock, whose waiters are woken one at a time. Returns the time that is
- * left, or 1; 0 after the timeout; negative if a signal ended the wait.
+ * Takes a lock, whose waiters sleep in @state and are woken one at a time. Returns
+ * the time that is left, or 1; 0 after the timeout; negative if a signal ended the
+ * wait.
  */
 long uldma_timed_lock(struct wait_queue_head *queue, u32 *held,
-		      unsigned long timeout, bool interruptible)
+		      unsigned long timeout, unsigned int state)
 {
 	long left = timeout;
-	int state = interruptible ? TASK_INTERRUPTIBLE : TASK_KILLABLE;
 
 	if (!xchg(held, 1))
 		return 1;

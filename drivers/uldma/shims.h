@@ -33,10 +33,10 @@ void uldma_waitqueue_init(struct wait_queue_head *queue);
 void uldma_count_up(struct wait_queue_head *queue, u32 *count);
 u32 uldma_count(const u32 *count);
 bool uldma_wait_for_count(struct wait_queue_head *queue, const u32 *count,
-			  u32 seen, unsigned long timeout, bool interruptible);
+			  u32 seen, unsigned long timeout, unsigned int state);
 
 long uldma_timed_lock(struct wait_queue_head *queue, u32 *held,
-		      unsigned long timeout, bool interruptible);
+		      unsigned long timeout, unsigned int state);
 void uldma_timed_unlock(struct wait_queue_head *queue, u32 *held);
 
 int uldma_alloc_page_table(struct vm_fault *vmf);

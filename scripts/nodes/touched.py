@@ -43,7 +43,7 @@ METHODS = (
     "nodes:methods",
     "nodes:initiation",
 )
-CONTEXTS = _programs("context", "lend", "mmap", "user", "charged")
+CONTEXTS = _programs("context", "lend", "stopped", "mmap", "user", "charged")
 QUEUES = _programs("queue", "queue_abuse")
 MESSAGES = (
     *_programs("endpoint", "endpoint_size", "msg", "peer_message", "peer_msg"),
@@ -134,6 +134,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *MESSAGES,
         *FAILING,
     ),
+    r"mem/own_pages\.rs": (*MESSAGES, *EXCHANGE, *FAILING, *_programs("stopped")),
     r"kernel_ext/(changes|mapping|timed_lock|vma)\.rs": (
         *CONTEXTS,
         *EXPORTS,
@@ -142,7 +143,12 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *EXCHANGE,
     ),
     r"dma/method\.rs|kernel_ext/random\.rs": METHODS,
-    r"dma/engine\.rs|kernel_ext/wait\.rs": (*TRANSFERS, *CONNECTIONS, *FAILING),
+    r"dma/engine\.rs|kernel_ext/wait\.rs": (
+        *TRANSFERS,
+        *CONNECTIONS,
+        *FAILING,
+        *_programs("stopped"),
+    ),
     r"user_abi/events\.rs|kernel_ext/eventfd\.rs": (
         *TRANSFERS,
         *STALE,

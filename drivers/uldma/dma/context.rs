@@ -54,7 +54,12 @@ use crate::{
         },
         errno::edquot,
         gate::Gate,
-        ratelimit::dev_warn_ratelimited, //
+        ratelimit::dev_warn_ratelimited,
+        wait::{
+            self,
+            Deadline,
+            EndedBy, //
+        }, //
     },
     params,
     user_abi::{
@@ -178,20 +183,23 @@ impl Contexts {
         Ok(attached)
     }
 
-    /// Waits until the virtual context of `open_file`, if there is one, is attached. Unless
-    /// `interruptible`, only a fatal signal ends the wait.
+    /// Waits until the virtual context of `open_file`, if there is one, is attached. Waits that signals
+    /// have ended count for `context_wait_ms`, lest a process that is stopped again and again wait for
+    /// ever.
     ///
     /// # Errors
     ///
-    /// `EINTR`; `ETIMEDOUT` if no context becomes free within `context_wait_ms`, or the device does
-    /// not answer; `ENODEV` if the device is unbound.
+    /// `ETIMEDOUT` if no context becomes free within `context_wait_ms` and until `deadline`, or the
+    /// device does not answer; `ENODEV` if the device is unbound; as [`wait::until`] if a signal ends
+    /// the wait.
     pub(crate) fn wait_for_registers(
         &self,
         gate: &Gate,
         ops: &dyn Hardware,
         offsets: &MmapOffsets,
         open_file: u64,
-        interruptible: bool,
+        deadline: Deadline,
+        signals: EndedBy,
     ) -> Result {
         let begun: Instant<Monotonic> = Instant::now();
         let limit = Delta::from_millis(params::context_wait_ms());
@@ -200,23 +208,42 @@ impl Contexts {
             // It has ended.
             return Ok(());
         };
-        let _turn = vctx.turns.lock(limit, interruptible)?;
+        let _turn = vctx.turns.lock(limit.min(deadline.time_left()), signals)?;
+        let (looking, before): (Instant<Monotonic>, _) = (Instant::now(), vctx.waited());
+        let waited = || before + looking.elapsed();
+        let left = || (limit - waited().max(begun.elapsed())).min(deadline.time_left());
+        let result = self.look_for_registers((gate, ops, offsets), &vctx, left, signals);
+        vctx.set_waited(match result {
+            Err(err) if wait::is_interrupted(err) => waited(),
+            _ => Delta::ZERO,
+        });
+        result
+    }
+
+    /// Waits until `vctx` is attached, as long as time is `left`.
+    fn look_for_registers(
+        &self,
+        (gate, ops, offsets): (&Gate, &dyn Hardware, &MmapOffsets),
+        vctx: &Arc<VirtualContext>,
+        left: impl Fn() -> Delta,
+        signals: EndedBy,
+    ) -> Result {
         loop {
             // Before the check, so that no change is missed.
             let seen = self.changes.count();
             let guard = gate.try_enter()?;
             let hw = Hw::new(guard.dev(), ops);
-            let pause = self.reattach(hw, offsets, &vctx)?;
+            let pause = self.reattach(hw, offsets, vctx)?;
             drop(guard);
             let Some(pause) = pause else {
                 return Ok(());
             };
-            let left = limit - begun.elapsed();
+            let left = left();
             if left <= Delta::ZERO {
                 return Err(ETIMEDOUT);
             }
-            if !self.changes.wait(seen, pause.min(left), interruptible) {
-                return Err(EINTR);
+            if !self.changes.wait(seen, pause.min(left), signals) {
+                return Err(ERESTARTNOHAND);
             }
         }
     }

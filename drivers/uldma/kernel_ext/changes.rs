@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A killable wait for changes, as page faults need it; `kernel::sync::CondVar` has no such wait.
+//! A wait for changes that a fatal signal ends, or none, and that ends in time; the waits of
+//! `kernel::sync::CondVar` are others.
 
 use kernel::{
     bindings,
@@ -12,6 +13,8 @@ use kernel::{
     types::Opaque, //
 };
 
+use super::wait::EndedBy;
+
 unsafe extern "C" {
     fn uldma_waitqueue_init(queue: *mut bindings::wait_queue_head);
     fn uldma_count_up(queue: *mut bindings::wait_queue_head, count: *mut u32);
@@ -21,7 +24,7 @@ unsafe extern "C" {
         count: *const u32,
         seen: u32,
         timeout: c_ulong,
-        interruptible: bool,
+        state: c_uint,
     ) -> bool;
 }
 
@@ -64,17 +67,17 @@ impl Changes {
     }
 
     /// Waits until there are more changes than `seen`, for at most `timeout`. Returns false if a
-    /// signal ended the wait; unless `interruptible`, only a fatal one does.
-    pub(crate) fn wait(&self, seen: u32, timeout: Delta, interruptible: bool) -> bool {
+    /// signal ended the wait.
+    pub(crate) fn wait(&self, seen: u32, timeout: Delta, signals: EndedBy) -> bool {
         let ms = u32::try_from(timeout.as_millis()).unwrap_or(0);
-        // SAFETY: Queue and count are alive and initialized, and page faults may sleep.
+        // SAFETY: Queue and count are alive and initialized, and callers may sleep.
         unsafe {
             uldma_wait_for_count(
                 self.queue.get(),
                 self.count.get(),
                 seen,
                 msecs_to_jiffies(ms.max(1)),
-                interruptible,
+                signals.state(),
             )
         }
     }

@@ -47,7 +47,8 @@ use super::{
         Notify,
         Patience,
         Served, //
-    }, //
+    },
+    wait::EndedBy, //
 };
 
 /// The decision of [`FileOperations::mmap`] about a mapping.
@@ -110,9 +111,8 @@ pub(crate) unsafe trait FileOperations: Sized + Send + Sync + 'static {
     /// table of the page is there.
     fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<Served, FaultError>;
 
-    /// Waits until [`FileOperations::fault`], which is called again then, can succeed. A signal
-    /// ends the wait; unless `interruptible`, only a fatal one.
-    fn wait_for_fault(this: ArcBorrow<'_, Self>, interruptible: bool);
+    /// Waits until [`FileOperations::fault`], which is called again then, can succeed.
+    fn wait_for_fault(this: ArcBorrow<'_, Self>, signals: EndedBy);
 
     /// `poll`: registers on `table` and returns the current state. The caller sleeps if nothing is
     /// ready and it `may_sleep`.
@@ -367,10 +367,10 @@ impl<T: FileOperations> Vtable<T> {
             Ok(Served::Later) => match fault.patience() {
                 Patience::None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
                 Patience::NotNow => bindings::vm_fault_reason_VM_FAULT_RETRY,
-                Patience::Wait { interruptible } => {
+                Patience::Wait(signals) => {
                     // Keeps the private data, and the module.
                     let file = fault.release();
-                    T::wait_for_fault(private, interruptible);
+                    T::wait_for_fault(private, signals);
                     drop(file);
                     bindings::vm_fault_reason_VM_FAULT_RETRY
                 }

@@ -12,13 +12,15 @@ use kernel::{
     types::Opaque, //
 };
 
+use super::wait::EndedBy;
+
 unsafe extern "C" {
     fn uldma_waitqueue_init(queue: *mut bindings::wait_queue_head);
     fn uldma_timed_lock(
         queue: *mut bindings::wait_queue_head,
         held: *mut u32,
         timeout: c_ulong,
-        interruptible: bool,
+        state: c_uint,
     ) -> c_long;
     fn uldma_timed_unlock(queue: *mut bindings::wait_queue_head, held: *mut u32);
 }
@@ -52,21 +54,22 @@ impl TimedLock {
         })
     }
 
-    /// Takes the lock. Unless `interruptible`, only a fatal signal ends the wait.
+    /// Takes the lock.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` after `timeout`, `EINTR` if a signal comes.
-    pub(crate) fn lock(&self, timeout: Delta, interruptible: bool) -> Result<Held<'_>> {
+    /// `ETIMEDOUT` after `timeout`; as [`wait::until`](super::wait::until) if a signal ends the wait.
+    pub(crate) fn lock(&self, timeout: Delta, signals: EndedBy) -> Result<Held<'_>> {
         let ms = u32::try_from(timeout.as_millis()).unwrap_or(0);
         let jiffies = msecs_to_jiffies(ms.max(1));
         // SAFETY: Queue and word are alive and initialized, and the caller may sleep.
-        let left =
-            unsafe { uldma_timed_lock(self.queue.get(), self.held.get(), jiffies, interruptible) };
+        let left = unsafe {
+            uldma_timed_lock(self.queue.get(), self.held.get(), jiffies, signals.state())
+        };
         match left {
             0 => Err(ETIMEDOUT),
             1.. => Ok(Held(self)),
-            _ => Err(EINTR),
+            _ => Err(ERESTARTNOHAND),
         }
     }
 }
@@ -87,13 +90,13 @@ mod tests {
     #[test]
     fn one_has_it_at_a_time() -> Result {
         let lock = Arc::pin_init(TimedLock::new(), GFP_KERNEL)?;
-        let held = lock.lock(Delta::from_millis(1), false)?;
-        for interruptible in [false, true] {
-            let second = lock.lock(Delta::from_millis(1), interruptible);
+        let held = lock.lock(Delta::from_millis(1), EndedBy::Death)?;
+        for signals in [EndedBy::Nothing, EndedBy::Death, EndedBy::Signals] {
+            let second = lock.lock(Delta::from_millis(1), signals);
             assert_eq!(second.err(), Some(ETIMEDOUT));
         }
         drop(held);
-        let again = lock.lock(Delta::ZERO, true)?;
+        let again = lock.lock(Delta::ZERO, EndedBy::Signals)?;
         drop(again);
         Ok(())
     }

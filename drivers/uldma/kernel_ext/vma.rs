@@ -26,6 +26,8 @@ use kernel::{
     sync::aref::ARef, //
 };
 
+use super::wait::EndedBy;
+
 unsafe extern "C" {
     fn uldma_alloc_page_table(vmf: *mut bindings::vm_fault) -> c_int;
     fn uldma_release_fault_lock(vmf: *mut bindings::vm_fault);
@@ -153,8 +155,8 @@ pub(super) enum Patience {
     None,
     /// Not now, but the caller retries.
     NotNow,
-    /// Without the lock, until a signal comes; if not `interruptible`, until a fatal one.
-    Wait { interruptible: bool },
+    /// Without the lock.
+    Wait(EndedBy),
 }
 
 impl<'a> Fault<'a> {
@@ -197,9 +199,12 @@ impl<'a> Fault<'a> {
             return Patience::NotNow;
         }
         let interruptible = self.has(fault_flag_FAULT_FLAG_INTERRUPTIBLE);
-        Patience::Wait {
-            interruptible: interruptible && self.has(fault_flag_FAULT_FLAG_USER),
-        }
+        Patience::Wait(
+            match interruptible && self.has(fault_flag_FAULT_FLAG_USER) {
+                true => EndedBy::Signals,
+                false => EndedBy::Death,
+            },
+        )
     }
 
     /// Allocates the page table for the page of the fault, unless there is one. An insertion does that,

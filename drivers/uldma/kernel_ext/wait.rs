@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bounded, interruptible waiting, and the end of polling.
+//! Bounded waiting, the signals that end it, and the end of polling.
 
 use kernel::{
+    bindings,
     prelude::*,
     sync::{
         CondVar,
@@ -11,6 +12,7 @@ use kernel::{
     },
     time::{
         msecs_to_jiffies,
+        Delta,
         Instant,
         Jiffies,
         Monotonic,
@@ -26,6 +28,27 @@ unsafe extern "C" {
 pub(crate) fn is_processor_wanted() -> bool {
     // SAFETY: This reads the flags of the current thread.
     unsafe { uldma_need_resched() }
+}
+
+/// What ends a wait before its time, besides that which is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    /// Each signal, also SIGSTOP.
+    Signals,
+    /// A fatal signal. Others, and stops, have to wait.
+    Death,
+    Nothing,
+}
+
+impl EndedBy {
+    /// Returns the state in which the thread sleeps.
+    pub(super) fn state(self) -> c_uint {
+        match self {
+            Self::Signals => bindings::TASK_INTERRUPTIBLE,
+            Self::Death => bindings::TASK_KILLABLE,
+            Self::Nothing => bindings::TASK_UNINTERRUPTIBLE,
+        }
+    }
 }
 
 /// The end of the time that a call has.
@@ -48,6 +71,11 @@ impl Deadline {
     pub(crate) fn left(self) -> u64 {
         let elapsed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(0);
         self.timeout_ns.saturating_sub(elapsed)
+    }
+
+    /// Returns the time that is left.
+    pub(crate) fn time_left(self) -> Delta {
+        Delta::from_nanos(i64::try_from(self.left()).unwrap_or(i64::MAX))
     }
 }
 

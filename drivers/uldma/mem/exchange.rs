@@ -25,7 +25,6 @@ use kernel::{
         Device, //
     },
     mm::MmWithUser,
-    new_condvar,
     new_mutex,
     prelude::*,
     rbtree::{
@@ -34,21 +33,26 @@ use kernel::{
     },
     sync::{
         Arc,
-        CondVar,
         Mutex, //
+    },
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
     }, //
 };
 
 use crate::{
     kernel_ext::{
         accounting,
+        changes::Changes,
         dma::SharedPage,
         mapping::SharedMapping,
         vma::{
             Fault,
             FaultError, //
         },
-        wait, //
+        wait::EndedBy, //
     },
     mem::{
         charge::Charge,
@@ -56,6 +60,7 @@ use crate::{
             range::pages_to_bytes,
             space::Space, //
         },
+        own_pages,
         tpt::{
             PageRun,
             Tpt, //
@@ -101,6 +106,10 @@ impl Part {
     }
 }
 
+/// Timeout of the wait for other calls on the same memory. Each of them waits for the device, within a
+/// limit.
+const TURN: Delta = Delta::from_secs(10);
+
 /// One memory.
 struct Memory {
     pages: Pages<Arc<SharedPage>>,
@@ -118,9 +127,9 @@ struct Memory {
 pub(crate) struct Exchange {
     #[pin]
     memories: Mutex<RBTree<u32, Memory>>,
-    /// Notified when a turn ends.
+    /// Changes when a turn ends.
     #[pin]
-    turns: CondVar,
+    turns: Changes,
 }
 
 /// A memory before [`Exchange::add`]: what a process pays for, which may make that process sleep.
@@ -137,22 +146,11 @@ impl NewMemory {
     ///
     /// # Errors
     ///
-    /// `EPERM` if `RLIMIT_MEMLOCK` is 0; `EDQUOT` beyond the limits of the user; `ENOMEM` beyond
-    /// `RLIMIT_MEMLOCK` or without memory; `EINTR` if a signal comes.
+    /// Those of [`own_pages::allocate`].
     pub(crate) fn allocate((space, mm): (&Space, &MmWithUser), count: usize) -> Result<Self> {
-        let charge = Charge::new(mm, space.payer(), count, 0)?;
-        let charge = Arc::new(charge, GFP_KERNEL_ACCOUNT)?;
         let copies = accounting::Charge::new(mm, 0)?;
         let mut pages = Pages::with_capacity(count)?;
-        let mut entered = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..count {
-            if kernel::current!().signal_pending() {
-                return Err(EINTR);
-            }
-            let page = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
-            entered.push(page.clone(), GFP_KERNEL_ACCOUNT)?;
-            pages.push(page)?;
-        }
+        let (entered, charge) = own_pages::allocate((space, mm), count, |page| pages.push(page))?;
         Ok(Self {
             pages,
             entered,
@@ -172,7 +170,7 @@ impl Exchange {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let exchange = pin_init!(Self {
             memories <- new_mutex!(RBTree::new(), "uldma::Exchange::memories"),
-            turns <- new_condvar!("uldma::Exchange::turns"),
+            turns <- Changes::new(),
         });
         Arc::pin_init(exchange, GFP_KERNEL)
     }
@@ -215,13 +213,17 @@ impl Exchange {
     /// Waits for the end of a turn, in which a call waits for nothing but the device, within a
     /// limit.
     pub(crate) fn remove(&self, memory: u32, offsets: &MmapOffsets) {
-        let removed = {
-            let mut memories = self.memories.lock();
-            while let Some(taken) = memories.get_mut(&memory).filter(|it| it.is_taken) {
-                taken.ends = true;
-                self.turns.wait(&mut memories);
+        let removed = loop {
+            // Before the check, so that no change is missed.
+            let seen = self.turns.count();
+            {
+                let mut memories = self.memories.lock();
+                match memories.get_mut(&memory).filter(|it| it.is_taken) {
+                    Some(taken) => taken.ends = true,
+                    None => break memories.remove(&memory),
+                }
             }
-            memories.remove(&memory)
+            self.turns.wait(seen, TURN, EndedBy::Nothing);
         };
         if let Some(memory) = &removed {
             offsets.remove(memory.range);
@@ -242,15 +244,12 @@ impl Exchange {
         }
     }
 
-    /// Returns the turn at `parts`, or the parts if another call has one of their memories.
+    /// Returns the turn at `parts`, unless another call has one of their memories.
     ///
     /// # Errors
     ///
     /// `ENOENT` for a memory that has ended, or ends.
-    pub(crate) fn try_turn<const N: usize>(
-        &self,
-        parts: [Part; N],
-    ) -> Result<core::result::Result<Turn<'_, N>, [Part; N]>> {
+    pub(crate) fn try_turn<const N: usize>(&self, parts: [Part; N]) -> Result<Option<Turn<'_, N>>> {
         let mut memories = self.memories.lock();
         for part in &parts {
             let memory = part.of(&mut memories)?;
@@ -258,26 +257,41 @@ impl Exchange {
                 return Err(ENOENT);
             }
             if memory.is_taken {
-                return Ok(Err(parts));
+                return Ok(None);
             }
         }
         for part in &parts {
             part.of(&mut memories)?.is_taken = true;
         }
-        Ok(Ok(Turn::new(self, parts)))
+        Ok(Some(Turn::new(self, parts)))
     }
 
-    /// Waits until no call has a memory of `parts`, for at most `timeout_ns`.
+    /// Returns the turn that `attempt` gets by [`Exchange::try_turn`], which is called again when other
+    /// turns have ended. Only a fatal signal ends the wait for these: after a stop the kernel would
+    /// make the call anew, and the time of the wait would begin anew.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT`; `EINTR` if a signal comes.
-    pub(crate) fn wait_for_turn(&self, parts: &[Part], timeout_ns: u64) -> Result {
-        wait::until(&self.turns, &self.memories, timeout_ns, |memories| {
-            let mut parts = parts.iter();
-            let is_taken = |part: &Part| memories.get(&part.memory).is_some_and(|it| it.is_taken);
-            (!parts.any(is_taken)).then_some(())
-        })
+    /// `ETIMEDOUT` after [`TURN`]; `EINTR` on a fatal signal; the errors of `attempt`.
+    pub(crate) fn turn<'a, const N: usize>(
+        &self,
+        attempt: impl Fn() -> Result<Option<Turn<'a, N>>>,
+    ) -> Result<Turn<'a, N>> {
+        let begun: Instant<Monotonic> = Instant::now();
+        loop {
+            // Before the attempt, so that no change is missed.
+            let seen = self.turns.count();
+            if let Some(turn) = attempt()? {
+                return Ok(turn);
+            }
+            let left = TURN - begun.elapsed();
+            if left <= Delta::ZERO {
+                return Err(ETIMEDOUT);
+            }
+            if !self.turns.wait(seen, left, EndedBy::Death) {
+                return Err(EINTR);
+            }
+        }
     }
 
     /// Calls `f` with the memory of `part`.
@@ -294,7 +308,7 @@ impl Exchange {
             }
         }
         drop(memories);
-        self.turns.notify_all();
+        self.turns.notify();
     }
 }
 

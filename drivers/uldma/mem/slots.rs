@@ -17,7 +17,8 @@ use crate::{
     kernel_ext::dma::SharedPage,
     mem::{
         charge::Charge,
-        lmm::space::Space, //
+        lmm::space::Space,
+        own_pages, //
     },
     uapi, //
 };
@@ -83,30 +84,19 @@ pub(crate) struct SlotMemory {
 }
 
 impl SlotMemory {
-    /// Allocates zeroed slots. Returns them, and what [`add_own_pages`][crate::mem::tpt::Tpt::add_own_pages] takes: their pages, and
-    /// the charge for these.
+    /// Allocates zeroed slots. Returns them, and what [`own_pages::allocate`] does.
     ///
     /// # Errors
     ///
-    /// `EPERM` if `RLIMIT_MEMLOCK` is 0; `EDQUOT` beyond the limits of the user; `ENOMEM` beyond
-    /// `RLIMIT_MEMLOCK` or without memory; `EINTR` if a signal comes.
+    /// Those of [`own_pages::allocate`].
     pub(crate) fn allocate(
-        (space, mm): (&Space, &MmWithUser),
+        owner: (&Space, &MmWithUser),
         sizes: SlotSizes,
     ) -> Result<(Self, KVVec<Arc<SharedPage>>, Arc<Charge>)> {
         let count = sizes.pages();
-        let charge = Charge::new(mm, space.payer(), count, 0)?;
-        let charge = Arc::new(charge, GFP_KERNEL_ACCOUNT)?;
         let mut pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        let mut entered = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
-        for _ in 0..count {
-            if kernel::current!().signal_pending() {
-                return Err(EINTR);
-            }
-            let page = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
-            entered.push(page.clone(), GFP_KERNEL_ACCOUNT)?;
-            pages.push(page, GFP_KERNEL_ACCOUNT)?;
-        }
+        let keep = |page| Ok(pages.push(page, GFP_KERNEL_ACCOUNT)?);
+        let (entered, charge) = own_pages::allocate(owner, count, keep)?;
         let memory = Self {
             sizes,
             pages,

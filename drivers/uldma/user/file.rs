@@ -34,6 +34,11 @@ use crate::{
             FaultError,
             NewMapping,
             Served, //
+        },
+        wait::{
+            self,
+            Deadline,
+            EndedBy, //
         }, //
     },
     mem::lmm::range::pages_to_bytes,
@@ -95,13 +100,15 @@ unsafe impl FileOperations for OpenFile {
         Ok(served)
     }
 
-    fn wait_for_fault(this: ArcBorrow<'_, Self>, interruptible: bool) {
+    fn wait_for_fault(this: ArcBorrow<'_, Self>, signals: EndedBy) {
         let shared = &this.shared;
         let (gate, hw, offsets) = (&shared.gate, &*shared.hw, &shared.mmap_offsets);
+        let always = Deadline::after(u64::MAX);
         let contexts = &shared.contexts;
-        match contexts.wait_for_registers(gate, hw, offsets, this.number, interruptible) {
-            // A signal is handled before the page is accessed again.
-            Ok(()) | Err(EINTR) => (),
+        match contexts.wait_for_registers(gate, hw, offsets, this.number, always, signals) {
+            Ok(()) => (),
+            // The signal is handled before the page is accessed again.
+            Err(err) if wait::is_interrupted(err) => (),
             Err(_) => this.give_up(),
         }
     }

@@ -39,7 +39,8 @@ use crate::{
         errno::emsgsize,
         wait::{
             self,
-            Deadline, //
+            Deadline,
+            EndedBy, //
         },
         window::full_fence, //
     },
@@ -227,7 +228,7 @@ impl MessageSlots {
         self.memory.fill(slot, memory.ptr, length)?;
         // Before the device can find the message, so that nothing is sent if this fails.
         if queue.vctx.page.is_asleep() {
-            queue.attach(shared, true)?;
+            queue.attach(shared, deadline, EndedBy::Signals)?;
         }
         let offset = u64::try_from(slot * self.sizes().slot_bytes())?;
         let descriptor = uldma_descriptor {
@@ -315,13 +316,14 @@ impl MessageSlots {
 
 impl SendQueue<'_> {
     /// Waits until the context is attached to registers.
-    fn attach(&self, shared: &Shared, interruptible: bool) -> Result {
+    fn attach(&self, shared: &Shared, deadline: Deadline, signals: EndedBy) -> Result {
         shared.contexts.wait_for_registers(
             &shared.gate,
             &*shared.hw,
             &shared.mmap_offsets,
             self.open_file,
-            interruptible,
+            deadline,
+            signals,
         )
     }
 
@@ -336,7 +338,7 @@ impl SendQueue<'_> {
                 break;
             }
             drop(guard);
-            self.attach(shared, false)?;
+            self.attach(shared, Deadline::after(u64::MAX), EndedBy::Death)?;
         }
         Ok(())
     }

@@ -93,7 +93,9 @@
  *  - ESTALE: the link went down and came up again since the object was made.
  *  - EIO: the device gave an answer that its specification does not allow.
  *  - EPROTO: the peer gave an answer that the link protocol does not allow.
- *  - EINTR: a signal came while waiting, be it for memory that is to be pinned.
+ *  - EINTR: a signal with a handler came while waiting, be it for memory that is to be
+ *    pinned, also if the handler has SA_RESTART. No call ends when its process is
+ *    stopped and continued.
  *  - ENODEV: the device is gone.
  */
 
@@ -1763,7 +1765,7 @@ struct uldma_msg_slots {
  * @ticket: of the descriptor: one more than that of the last one in the queue of the
  *	open file's context, whether the program or the driver has written that
  * @timeout_ns: nanoseconds after which the call fails with ETIMEDOUT if the next slot is
- *	not free
+ *	not free, or others use all contexts
  *
  * The open file needs a context (ENXIO) with ULDMA_METHOD_QUEUE (EINVAL). The call
  * returns when the message is in the queue. It ends, with its ticket and record, as
@@ -1897,8 +1899,9 @@ struct uldma_exchange_create {
  * times already. ULDMA_IOC_EXCHANGE_RELEASE fails with EINVAL if a page is not being
  * sent, and with ETIMEDOUT if there are copies and the device does not answer. Both
  * fail with ENOENT if the region is no exchangeable memory. Where they wait for other
- * calls on the same memory, they fail with ETIMEDOUT after ten seconds, and with EINTR
- * if a signal comes. A call that fails has changed nothing and can be repeated.
+ * calls on the same memory, they fail with ETIMEDOUT after ten seconds; signals that do
+ * not kill the process come after the call. A call that fails has changed nothing and
+ * can be repeated.
  */
 struct uldma_exchange_range {
 	__u32 size;
@@ -1928,8 +1931,9 @@ struct uldma_exchange_range {
  *
  * Fails with EBUSY if a page is being sent, with ENOENT if a region is no exchangeable
  * memory, and with ETIMEDOUT if the device does not answer. Where it waits for other
- * calls on the same memories, it fails with ETIMEDOUT after ten seconds, and with EINTR
- * if a signal comes. A call that fails has changed nothing and can be repeated.
+ * calls on the same memories, it fails with ETIMEDOUT after ten seconds; signals that do
+ * not kill the process come after the call. A call that fails has changed nothing and
+ * can be repeated.
  */
 struct uldma_exchange_swap {
 	__u32 size;

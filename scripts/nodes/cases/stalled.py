@@ -169,6 +169,12 @@ def the_end_of_memory_waits_without_the_lock(pair: Cluster) -> None:
 
 
 @case
+def calls_on_the_same_memory_wait_whatever_signals_come(pair: Cluster) -> None:
+    """An exchange of pages waits for the device, and one of the same pages for its end."""
+    go_on_while_one_waits(pair, f"{EXCHANGER} signals")
+
+
+@case
 def stopping_a_process_prolongs_no_call(pair: Cluster) -> None:
     """A process waits in all calls that have a time-out, is stopped and continued, and they end."""
     a, b = endpoints.of(pair)

@@ -12,7 +12,8 @@ use kernel::{
         },
         Arc,
         Mutex, //
-    }, //
+    },
+    time::Delta, //
 };
 
 use crate::{
@@ -78,6 +79,9 @@ pub(crate) struct VirtualContext {
     /// Held by the thread that waits for a context. Taken without locks of the device.
     #[pin]
     pub(super) turns: TimedLock,
+    /// How long the waits for a context took that signals have ended since it had one. Accessed by the
+    /// holder of the turn.
+    waited: Atomic<i64>,
     _share: Share,
 }
 
@@ -113,6 +117,7 @@ impl VirtualContext {
             number: Atomic::new(0),
             past <- new_mutex!(Past::default(), "uldma::VirtualContext::past"),
             turns <- TimedLock::new(),
+            waited: Atomic::new(0),
             _share: share,
         });
         Arc::pin_init(vctx, GFP_KERNEL_ACCOUNT)
@@ -121,6 +126,16 @@ impl VirtualContext {
     /// Returns the number of the context, or 0. It may change at any time.
     pub(crate) fn number(&self) -> u32 {
         self.number.load(Relaxed)
+    }
+
+    /// Returns how long the waits took that signals have ended. The caller has the turn.
+    pub(super) fn waited(&self) -> Delta {
+        Delta::from_nanos(self.waited.load(Relaxed))
+    }
+
+    /// Has the next wait begin after so much of its time. The caller has the turn.
+    pub(super) fn set_waited(&self, waited: Delta) {
+        self.waited.store(waited.as_nanos(), Relaxed);
     }
 
     /// Pays for a context.

@@ -23,6 +23,7 @@ use crate::{
     },
     kernel_ext::{
         changes::Changes,
+        wait::EndedBy,
         wakeup::Rounds, //
     }, //
 };
@@ -36,7 +37,7 @@ impl<T: Unpin> Queue<T> {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` if the command takes long, `EINTR`, `EBUSY` if the queue is full, `ENODEV` if it
+    /// `ETIMEDOUT` if the command takes long, `EINTR` on a fatal signal, `EBUSY` if the queue is full, `ENODEV` if it
     /// was torn down.
     fn round(&self, hw: Hw<'_>, interrupts: Option<&Changes>) -> Result<i64> {
         let since: Instant<Monotonic> = Instant::now();
@@ -57,7 +58,7 @@ impl<T: Unpin> Queue<T> {
                     if let Err(err) = hw.arm_context(self.context, ticket - 1) {
                         break err;
                     }
-                    if !interrupts.wait(seen, left, true) {
+                    if !interrupts.wait(seen, left, EndedBy::Death) {
                         break EINTR;
                     }
                 }
@@ -72,7 +73,7 @@ impl<T: Unpin> Queue<T> {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` if a command takes long, `EINTR`, `EBUSY` if the queue is full, `ENODEV` if it
+    /// `ETIMEDOUT` if a command takes long, `EINTR` on a fatal signal, `EBUSY` if the queue is full, `ENODEV` if it
     /// was torn down.
     pub(crate) fn measure_wakeup(&self, hw: Hw<'_>, interrupts: &Changes) -> Result<i64> {
         let (mut polled, mut slept) = (Rounds::default(), Rounds::default());

@@ -4,12 +4,7 @@
 
 use kernel::{
     prelude::*,
-    sync::ArcBorrow,
-    time::{
-        Instant,
-        Monotonic,
-        NSEC_PER_SEC, //
-    }, //
+    sync::ArcBorrow, //
 };
 
 use crate::{
@@ -37,36 +32,24 @@ use super::{
     User, //
 };
 
-/// Timeout in nanoseconds of the wait for other calls on the same memory. Each of them waits for the
-/// device, within a limit.
-const TURN_NS: i64 = 10 * NSEC_PER_SEC;
-
 /// Returns the turn at the parts that `find` finds. Waits for other calls without the lock of the
 /// objects, so that only calls on the same memories wait for those.
 ///
 /// # Errors
 ///
-/// `ENODEV` if the device is unbound; `ENOENT` if a memory ends; `ETIMEDOUT`; `EINTR` if a signal
-/// comes; the errors of `find`.
+/// `ENODEV` if the device is unbound; `ENOENT` if a memory ends; `ETIMEDOUT`; `EINTR` on a fatal
+/// signal; the errors of `find`.
 fn take_turn<const N: usize>(
     open_file: &OpenFile,
     find: impl Fn(&Objects) -> Result<[Part; N]>,
 ) -> Result<Turn<'_, N>> {
-    let begun: Instant<Monotonic> = Instant::now();
-    loop {
+    let exchange = &open_file.exchange;
+    exchange.turn(|| {
         open_file.shared.gate.check()?;
-        let parts = {
-            let objects = open_file.objects.lock();
-            // While the objects are locked, a memory that is found keeps its number.
-            match open_file.exchange.try_turn(find(&objects)?)? {
-                Ok(turn) => return Ok(turn),
-                Err(parts) => parts,
-            }
-        };
-        let left = TURN_NS - begun.elapsed().as_nanos();
-        let left = u64::try_from(left).map_err(|_| ETIMEDOUT)?;
-        open_file.exchange.wait_for_turn(&parts, left)?;
-    }
+        let objects = open_file.objects.lock();
+        // While the objects are locked, a memory that is found keeps its number.
+        exchange.try_turn(find(&objects)?)
+    })
 }
 
 pub(super) fn create(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {

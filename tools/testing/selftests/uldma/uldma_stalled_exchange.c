@@ -3,7 +3,9 @@
  * A call on exchangeable memory waits for a device that has stopped answering:
  * other calls on the same open file go on. With "cleanup", another call ends all
  * memory meanwhile, and waits for the first one: calls that ask for the process's
- * locked memory go on.
+ * locked memory go on. With "signals", another call on the same memory waits for
+ * the first one, and is not interrupted by signals: it would begin anew, for all of
+ * its time, after each stop of the process.
  *
  * The runner stops the device's engine before it starts this program. The exit
  * status is 0 if the other calls ended first, 2 if the first call ended before
@@ -124,10 +126,41 @@ static int locked_memory_is_told(struct waiter *w)
 	return ret;
 }
 
+static void on_signal(int number)
+{
+}
+
+/* The same while another thread waits for its turn, and gets signals. */
+static int turn_is_waited_for(struct waiter *w)
+{
+	struct sigaction act = { .sa_handler = on_signal };
+	struct waiter next = *w;
+	bool in_time;
+	int ret;
+
+	wait_until_it_sleeps(w);
+	next.tid = 0;
+	next.ended = false;
+	ret = sigaction(SIGUSR1, &act, NULL) ? -errno :
+	      -pthread_create(&next.thread, NULL, run_waiter, &next);
+	if (ret)
+		return ret;
+	wait_until_it_sleeps(&next);
+	in_time = !has_ended(w) && !has_ended(&next);
+	while (!has_ended(w) && !has_ended(&next)) {
+		pthread_kill(next.thread, SIGUSR1);
+		sched_yield();
+	}
+	pthread_join(next.thread, NULL);
+	if (next.ret == -EINTR)
+		return next.ret;
+	return in_time ? 0 : TOO_LATE;
+}
+
 int main(int argc, char **argv)
 {
 	struct waiter w = { .fd = uldma_open(0), .call = exchange };
-	bool cleanup = argc > 1 && !strcmp(argv[1], "cleanup");
+	const char *how = argc > 1 ? argv[1] : "";
 	size_t length = 2 * page_size();
 	struct memory third;
 	__u64 ticket;
@@ -147,7 +180,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "preparing: %s\n", strerror(-ret));
 		return 1;
 	}
-	ret = cleanup ? locked_memory_is_told(&w) : others_go_on(&w, &third);
+	if (!strcmp(how, "cleanup"))
+		ret = locked_memory_is_told(&w);
+	else if (!strcmp(how, "signals"))
+		ret = turn_is_waited_for(&w);
+	else
+		ret = others_go_on(&w, &third);
 	pthread_join(w.thread, NULL);
 	if (w.ret != -ETIMEDOUT) {
 		fprintf(stderr, "the exchange returned %d\n", w.ret);

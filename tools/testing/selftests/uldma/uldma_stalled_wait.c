@@ -22,6 +22,7 @@
 
 #include "uldma_conn_match.h"
 #include "uldma_msg.h"
+#include "uldma_stops.h"
 
 #define TOO_LATE 2
 /* A call's, in nanoseconds. */
@@ -228,15 +229,6 @@ static void wait_in_calls(__u32 peer, __u32 port, int fd)
 	_exit(status);
 }
 
-static bool stop_and_continue(pid_t child)
-{
-	int status;
-
-	return !kill(child, SIGSTOP) &&
-	       waitpid(child, &status, WUNTRACED) == child &&
-	       WIFSTOPPED(status) && !kill(child, SIGCONT);
-}
-
 int main(int argc, char **argv)
 {
 	int fds[2], status;
@@ -256,7 +248,7 @@ int main(int argc, char **argv)
 	if (child < 0 || read(fds[0], &byte, 1) != 1)
 		return 1;
 	for (int stops = 0; !poll_for(fds[0], PACE); stops++) {
-		if (stops == MOST || !stop_and_continue(child)) {
+		if (stops == MOST || stop_and_continue(child)) {
 			printf("not ended after %d stops\n", stops);
 			return 1;
 		}
