@@ -11,7 +11,6 @@
 #include "uldma_trace.h"
 
 #define NAME 0x63686172676564ULL
-#define KPROBES TRACING "kprobe_events"
 #define TABLE (2UL << 20)
 
 /* Allocations of a trace that are charged. */
@@ -26,32 +25,6 @@ FIXTURE(charged) {
 	int fd;
 	struct context c;
 };
-
-/* Has the tracer report each call of a function of the kernel. */
-static int probe(const char *event, const char *function)
-{
-	char text[128];
-
-	snprintf(text, sizeof(text), "p:uldma_%d/%s %s", getpid(), event,
-		 function);
-	return put(KPROBES, text);
-}
-
-static int trace_function(const struct tracer *t, const char *event)
-{
-	char name[64];
-
-	snprintf(name, sizeof(name), "uldma_%d/%s", getpid(), event);
-	return tracer_add(t, name);
-}
-
-static void no_probe(const char *event)
-{
-	char text[64];
-
-	snprintf(text, sizeof(text), "-:uldma_%d/%s", getpid(), event);
-	put(KPROBES, text);
-}
 
 FIXTURE_SETUP(charged)
 {

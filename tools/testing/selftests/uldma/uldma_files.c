@@ -8,9 +8,14 @@
  * processor, and the kernel counts how often it did.
  */
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <linux/membarrier.h>
 
 #include "uldma_harness.h"
 #include "uldma_conn.h"
+#include "uldma_endpoint.h"
+#include "uldma_exchange.h"
+#include "uldma_msg.h"
 #include "uldma_trace.h"
 
 #define FILES 1000
@@ -111,6 +116,97 @@ TEST_F(files, end_with_their_process)
 	ASSERT_EQ(0, kill(pid, SIGKILL));
 	ASSERT_EQ(pid, waitpid(pid, NULL, 0));
 	EXPECT_GT(WAITS, waits_of(RUSAGE_CHILDREN) - before);
+}
+
+/* Functions that wait for a grace period. */
+static const char *const waits[][2] = {
+	{ "rcu", "synchronize_rcu" },
+	{ "rcu_expedited", "synchronize_rcu_expedited" },
+	{ "srcu", "synchronize_srcu" },
+	{ "srcu_expedited", "synchronize_srcu_expedited" },
+};
+
+#define NAME 0x66696c6573ULL
+/* Few, as there are not many contexts. */
+#define FULL 4
+
+FIXTURE(full) {
+	struct tracer tracer;
+	int fds[FULL];
+};
+
+/* An open file with an object of each kind that one node can have. */
+static int fill_file(int fd, int number)
+{
+	size_t page = page_size();
+	char *buf = buffer(page);
+	struct region r;
+	struct endpoint e;
+	struct context c;
+	struct segment s;
+	struct memory m;
+	struct slots out;
+	int ret;
+
+	if (!buf)
+		return -ENOMEM;
+	ret = region_register(fd, buf, page, RW, &r) ?:
+	      memory_create(fd, page, &m) ?: memory_map(fd, &m) ?:
+	      segment_create(fd, NAME + number, page, &s) ?:
+	      set_eventfd(fd, number) ?: listen_at(fd, number);
+	if (ret)
+		return ret;
+	ret = context_create_as(fd, ULDMA_METHOD_QUEUE, 0, &c) ?:
+	      context_map(fd, &c);
+	if (ret)
+		return ret;
+	ret = endpoint_create(fd, NO_LIMIT, page, &e);
+	return ret == -EOPNOTSUPP ? 0 :
+	       ret ?: slots_create(fd, 0, e.handle, 1, page, &out);
+}
+
+FIXTURE_SETUP(full)
+{
+	struct tracer *t = &self->tracer;
+
+	if (access(KPROBES, W_OK))
+		SKIP(return, "the kernel has no tracer of functions");
+	ASSERT_EQ(0, tracer_make(t));
+	for (int i = 0; i < ARRAY_SIZE(waits); i++) {
+		ASSERT_EQ(0, probe(waits[i][0], waits[i][1]));
+		ASSERT_EQ(0, trace_function(t, waits[i][0]));
+	}
+	for (int i = 0; i < FULL; i++) {
+		self->fds[i] = uldma_open(0);
+		ASSERT_LE(0, self->fds[i]);
+		ASSERT_EQ(0, fill_file(self->fds[i], i));
+	}
+}
+
+FIXTURE_TEARDOWN(full)
+{
+	tracer_end(&self->tracer);
+	for (int i = 0; i < ARRAY_SIZE(waits); i++)
+		no_probe(waits[i][0]);
+}
+
+/* No object makes its process wait for a grace period, and so none of many. */
+TEST_F(full, are_closed_without_grace_periods)
+{
+	const struct tracer *t = &self->tracer;
+
+	/* What does wait, where there is another processor, is seen. */
+	ASSERT_EQ(0, tracer_begin(t));
+	ASSERT_EQ(0, syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0));
+	ASSERT_EQ(0, tracer_stop(t));
+	if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
+		EXPECT_LT(0, traced(t, "synchronize_", "synchronize_"));
+
+	ASSERT_EQ(0, tracer_begin(t));
+	for (int i = 0; i < FULL; i++)
+		close(self->fds[i]);
+	ASSERT_EQ(0, tracer_stop(t));
+	EXPECT_EQ(0, traced(t, "synchronize_", "synchronize_"));
 }
 
 FIXTURE(opening) {

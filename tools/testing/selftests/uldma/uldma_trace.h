@@ -12,6 +12,7 @@
 #include "uldma_process.h"
 
 #define TRACING "/sys/kernel/tracing/"
+#define KPROBES TRACING "kprobe_events"
 
 /**
  * struct tracer - a tracer, with a buffer of its own
@@ -71,6 +72,32 @@ static inline int tracer_add(const struct tracer *t, const char *event)
 	ret = tracer_set(t, file, filter);
 	snprintf(file, sizeof(file), "events/%s/enable", event);
 	return ret ?: tracer_set(t, file, "1");
+}
+
+/* Has the tracer report each call of a function of the kernel. */
+static inline int probe(const char *event, const char *function)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "p:uldma_%d/%s %s", getpid(), event,
+		 function);
+	return put(KPROBES, text);
+}
+
+static inline int trace_function(const struct tracer *t, const char *event)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "uldma_%d/%s", getpid(), event);
+	return tracer_add(t, name);
+}
+
+static inline void no_probe(const char *event)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "-:uldma_%d/%s", getpid(), event);
+	put(KPROBES, text);
 }
 
 static inline void tracer_end(struct tracer *t)
