@@ -410,6 +410,10 @@ int uldma_sched_switch_register(uldma_sched_switch_t probe, void *data)
 void uldma_sched_switch_unregister(uldma_sched_switch_t probe, void *data)
 {
 	tracepoint_probe_unregister(uldma_sched_switch(), probe, data);
+}
+
+void uldma_sched_switch_synchronize(void)
+{
 	tracepoint_synchronize_unregister();
 }
 #else
@@ -419,6 +423,10 @@ int uldma_sched_switch_register(uldma_sched_switch_t probe, void *data)
 }
 
 void uldma_sched_switch_unregister(uldma_sched_switch_t probe, void *data)
+{
+}
+
+void uldma_sched_switch_synchronize(void)
 {
 }
 #endif

@@ -90,6 +90,7 @@ typedef void (*uldma_sched_switch_t)(void *data, bool preempt,
 				     unsigned int prev_state);
 int uldma_sched_switch_register(uldma_sched_switch_t probe, void *data);
 void uldma_sched_switch_unregister(uldma_sched_switch_t probe, void *data);
+void uldma_sched_switch_synchronize(void);
 void uldma_on_each_cpu(void (*call)(void *data), void *data);
 unsigned int uldma_cpu(void);
 unsigned int uldma_possible_cpus(void);

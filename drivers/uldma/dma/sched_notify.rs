@@ -169,7 +169,8 @@ impl SchedNotify {
         Ok(())
     }
 
-    /// Ends the notifications for an address space, if there are any.
+    /// Ends the notifications for an address space, if there are any. The last one waits for a grace
+    /// period, in which no call on another context waits for the caller.
     pub(crate) fn remove(&self, mm: usize) {
         let mut state = self.state.lock();
         let mut entries = self.table.entries.iter();
@@ -181,8 +182,15 @@ impl SchedNotify {
             registration.refresh();
         }
         state.users -= 1;
-        if state.users == 0 {
-            state.registration = None;
+        if state.users > 0 {
+            return;
         }
+        let mut ended = state.registration.take();
+        if let Some(registration) = &mut ended {
+            registration.stop();
+        }
+        drop(state);
+        // This waits.
+        drop(ended);
     }
 }

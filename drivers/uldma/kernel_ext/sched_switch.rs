@@ -36,6 +36,7 @@ unsafe extern "C" {
         ),
         data: *mut c_void,
     );
+    fn uldma_sched_switch_synchronize();
     fn uldma_on_each_cpu(call: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
     fn uldma_cpu() -> c_uint;
     fn uldma_possible_cpus() -> c_uint;
@@ -57,13 +58,14 @@ pub(crate) fn possible_cpus() -> u32 {
     unsafe { uldma_possible_cpus() }
 }
 
-/// Notifies `observer` of all switches until it is dropped.
+/// Notifies `observer` of all switches until [`Registration::stop`].
 ///
 /// # Invariants
 ///
-/// The probe is registered with `observer` as its data.
+/// While `is_registered`, the probe is registered with `observer` as its data.
 pub(crate) struct Registration<T: Switched> {
     observer: Arc<T>,
+    is_registered: bool,
 }
 
 impl<T: Switched> Registration<T> {
@@ -77,7 +79,10 @@ impl<T: Switched> Registration<T> {
         // unregistered.
         to_result(unsafe { uldma_sched_switch_register(Self::probe, Self::data(&observer)) })?;
         // INVARIANT: It was registered just now.
-        let this = Self { observer };
+        let this = Self {
+            observer,
+            is_registered: true,
+        };
         this.refresh();
         Ok(this)
     }
@@ -86,6 +91,16 @@ impl<T: Switched> Registration<T> {
     pub(crate) fn refresh(&self) {
         // SAFETY: The data is what `now` expects, and this returns when all CPUs have called it.
         unsafe { uldma_on_each_cpu(Self::now, Self::data(&self.observer)) };
+    }
+
+    /// Ends the notifications, though one may be running still. Dropping the registration waits until none
+    /// is, for a grace period, so it is not dropped under a lock that others take.
+    pub(crate) fn stop(&mut self) {
+        if core::mem::replace(&mut self.is_registered, false) {
+            // SAFETY: By the type invariant the probe is registered with this data, which lives until `drop`
+            // has waited for its last call.
+            unsafe { uldma_sched_switch_unregister(Self::probe, Self::data(&self.observer)) };
+        }
     }
 
     fn data(observer: &Arc<T>) -> *mut c_void {
@@ -126,8 +141,8 @@ impl<T: Switched> Registration<T> {
 
 impl<T: Switched> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the probe is registered with this data; this returns when
-        // no call of it is running any more.
-        unsafe { uldma_sched_switch_unregister(Self::probe, Self::data(&self.observer)) };
+        self.stop();
+        // SAFETY: May be called from process context, as contexts are ended in.
+        unsafe { uldma_sched_switch_synchronize() };
     }
 }
