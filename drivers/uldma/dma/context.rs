@@ -15,7 +15,6 @@ use kernel::{
         Bound,
         Device, //
     },
-    dma::DmaAddress,
     new_mutex,
     prelude::*,
     rbtree::{
@@ -48,10 +47,6 @@ use crate::{
     },
     kernel_ext::{
         changes::Changes,
-        dma::{
-            self,
-            SharedPage, //
-        },
         errno::edquot,
         gate::Gate,
         ratelimit::dev_warn_ratelimited,
@@ -68,42 +63,14 @@ use crate::{
     }, //
 };
 
+mod slot;
 mod virtual_context;
 
-use virtual_context::Shares;
+use slot::{
+    Counted,
+    Slot, //
+};
 pub(crate) use virtual_context::VirtualContext;
-
-struct Slot {
-    page: Arc<StatusPage>,
-    address: DmaAddress,
-    /// The page of descriptors and its bus address.
-    queue: Option<(Arc<SharedPage>, DmaAddress)>,
-    /// None for the kernel's context.
-    vctx: Option<Arc<VirtualContext>>,
-    since: Instant<Monotonic>,
-    /// Number of wrong keys that were reported.
-    bad_keys: u32,
-    /// None for the kernel's context.
-    _shares: Option<Shares>,
-    /// None for the kernel's context.
-    _counted: Option<Counted>,
-}
-
-/// A context in use, which is counted until this is dropped.
-struct Counted(Arc<Atomic<u32>>);
-
-impl Counted {
-    fn new(used: &Arc<Atomic<u32>>) -> Self {
-        used.fetch_add(1, Relaxed);
-        Self(used.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
 
 struct ContextTable {
     slots: KVec<Option<Slot>>,
@@ -579,54 +546,4 @@ fn fits(number: u32, vctx: &VirtualContext) -> bool {
 fn is_idle(hw: Hw<'_>, number: u32, vctx: &VirtualContext) -> Result<bool> {
     let asleep = !vctx.method.needs_queue() || vctx.page.is_asleep();
     Ok(asleep && hw.last_ticket(number)? == vctx.page.completed())
-}
-
-impl Slot {
-    /// Enables context `number` with `setup` and the given pages.
-    fn enable(
-        hw: Hw<'_>,
-        number: u32,
-        setup: ContextSetup,
-        page: Arc<StatusPage>,
-        queue: Option<Arc<SharedPage>>,
-        vctx: Option<Arc<VirtualContext>>,
-    ) -> Result<Self> {
-        let mut slot = Self {
-            address: page.map(hw.dev())?,
-            page,
-            queue: None,
-            vctx,
-            since: Instant::now(),
-            bad_keys: 0,
-            _shares: None,
-            _counted: None,
-        };
-        let result = (|| {
-            if let Some(queue) = queue {
-                let address = queue.map(hw.dev())?;
-                slot.queue = Some((queue, address));
-            }
-            let setup = ContextSetup {
-                status_page: slot.address,
-                queue: slot.queue.as_ref().map_or(0, |(_, address)| *address),
-                ..setup
-            };
-            hw.enable_context(number, &setup)
-        })();
-        match result {
-            Ok(()) => Ok(slot),
-            Err(err) => {
-                slot.unmap(hw.dev());
-                Err(err)
-            }
-        }
-    }
-
-    /// Unmaps the pages, which the device does not use any more.
-    fn unmap(self, dev: &Device<Bound>) {
-        dma::unmap(dev, self.address);
-        if let Some((_, address)) = self.queue {
-            dma::unmap(dev, address);
-        }
-    }
 }
