@@ -17,17 +17,15 @@ use kernel::{
     },
     new_mutex,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNode, //
-    },
+    rbtree::RBTreeNode,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        MutexGuard, //
     },
     time::{
         Delta,
@@ -47,7 +45,6 @@ use crate::{
     },
     kernel_ext::{
         changes::Changes,
-        errno::edquot,
         gate::Gate,
         ratelimit::dev_warn_ratelimited,
         wait::{
@@ -64,26 +61,24 @@ use crate::{
 };
 
 mod slot;
+mod table;
 mod virtual_context;
 
 use slot::{
-    Counted,
+    Owner,
     Slot, //
 };
+use table::{
+    Choice,
+    ContextTable,
+    Place, //
+};
 pub(crate) use virtual_context::VirtualContext;
-
-struct ContextTable {
-    slots: KVec<Option<Slot>>,
-    /// All virtual contexts, by open file.
-    vctxs: RBTree<u64, Arc<VirtualContext>>,
-    /// Number of virtual contexts.
-    count: usize,
-    used: Arc<Atomic<u32>>,
-}
 
 /// The contexts of one device.
 #[pin_data]
 pub(crate) struct Contexts {
+    /// Taken by all users, and by the thread of the interrupts, so nothing waits under it.
     #[pin]
     state: Mutex<ContextTable>,
     /// Number of contexts in use, without the kernel's.
@@ -96,17 +91,8 @@ pub(crate) struct Contexts {
 impl Contexts {
     /// Creates `count` free contexts.
     pub(crate) fn new(count: u32) -> Result<impl PinInit<Self>> {
-        let mut slots = KVec::new();
-        for _ in 0..count {
-            slots.push(None, GFP_KERNEL)?;
-        }
         let used = Arc::new(Atomic::new(0), GFP_KERNEL)?;
-        let state = ContextTable {
-            slots,
-            vctxs: RBTree::new(),
-            count: 0,
-            used: used.clone(),
-        };
+        let state = ContextTable::new(count, used.clone())?;
         Ok(pin_init!(Self {
             state <- new_mutex!(state, "uldma::Contexts::state"),
             used,
@@ -123,7 +109,7 @@ impl Contexts {
             ..ContextSetup::default()
         };
         let number = engine::CONTEXT;
-        *slot = Some(Slot::enable(hw, number, setup, page, None, None)?);
+        *slot = Some(Slot::enable(hw, number, setup, page, None, Owner::Kernel)?);
         Ok(())
     }
 
@@ -143,11 +129,93 @@ impl Contexts {
     ) -> Result<(u32, u64)> {
         // Without the lock, as the control group of the process can make this sleep.
         let node = RBTreeNode::new(vctx.open_file, vctx.clone(), GFP_KERNEL_ACCOUNT)?;
+        let limit = Delta::from_millis(params::context_wait_ms());
+        // Before a fault of the open file finds it.
+        let _turn = vctx.turns.lock(limit, EndedBy::Death)?;
+        self.state.lock().add(node);
+        self.attach_detached(hw, offsets, vctx)
+            .inspect_err(|_| self.state.lock().remove(vctx))
+    }
+
+    /// Attaches `vctx`, which is detached, and whose turn the caller has.
+    fn attach_detached(
+        &self,
+        hw: Hw<'_>,
+        offsets: &MmapOffsets,
+        vctx: &Arc<VirtualContext>,
+    ) -> Result<(u32, u64)> {
         let mut state = self.state.lock();
-        let attached = state.attach(hw, offsets, vctx)?;
-        state.vctxs.insert(node);
-        state.count += 1;
-        Ok(attached)
+        let (number, owner, shares) = match state.choose(hw, offsets, vctx)? {
+            Choice::Free(number, shares) => {
+                return state.attach(hw, offsets, vctx, number, shares);
+            }
+            Choice::Detaching(number, owner, shares) => (number, owner, shares),
+        };
+        drop(state);
+        self.detach(hw, offsets, number, &owner)?;
+        let mut state = self.disable(hw, number, &owner)?;
+        // The other one may have had the last one of these.
+        let shares = match shares {
+            Some(shares) => shares,
+            None => vctx.pay().map_err(|_| EBUSY)?,
+        };
+        match state.place_of(vctx) {
+            Place::Detached => state.attach(hw, offsets, vctx, number, shares),
+            _ => Err(ENXIO),
+        }
+    }
+
+    /// Detaches `owner`, which was chosen, from context `number`, which is leaving then.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it has ended or is not idle; `ETIMEDOUT` if the device does not answer.
+    fn detach(
+        &self,
+        hw: Hw<'_>,
+        offsets: &MmapOffsets,
+        number: u32,
+        owner: &Arc<VirtualContext>,
+    ) -> Result {
+        // Without the lock, since this waits for locks of mappings.
+        offsets.zap_context(owner.open_file);
+        let detached = self.state.lock().detach(hw, offsets, number, owner);
+        detached.inspect_err(|_| self.changes.notify())
+    }
+
+    /// Disables context `number`, which `owner` is leaving. Returns the lock, under which it is free.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer. The context, and the number of the owner's space, stay in
+    /// use until the device is unbound, since the device may still write the status page, and transfers may
+    /// name the pages of the space.
+    fn disable(
+        &self,
+        hw: Hw<'_>,
+        number: u32,
+        owner: &Arc<VirtualContext>,
+    ) -> Result<MutexGuard<'_, ContextTable>> {
+        // Without the lock, since the device may need seconds for it.
+        let result = hw.disable_context(number);
+        let mut state = self.state.lock();
+        // Waiters check when the lock is free.
+        self.changes.notify();
+        match result {
+            Ok(()) => {
+                if let Some(slot) = state.take(number) {
+                    slot.unmap(hw.dev());
+                }
+                Ok(state)
+            }
+            Err(err) => {
+                state.set_owner(number, Owner::Kept);
+                drop(state);
+                hw.health().keeps_context();
+                owner.space.keep_until_unbound();
+                Err(err)
+            }
+        }
     }
 
     /// Waits until the virtual context of `open_file`, if there is one, is attached. Waits that signals
@@ -223,14 +291,16 @@ impl Contexts {
         offsets: &MmapOffsets,
         vctx: &Arc<VirtualContext>,
     ) -> Result<Option<Delta>> {
-        let mut state = self.state.lock();
-        if !state.is_detached(vctx) {
-            // Another thread has attached it, or it has ended.
-            return Ok(None);
-        }
-        match state.attach(hw, offsets, vctx) {
-            Ok(_) => Ok(None),
-            Err(EBUSY) => Ok(Some(state.next_idle(hw)?)),
+        let place = self.state.lock().place_of(vctx);
+        let attached = match place {
+            Place::Ended | Place::Attached => return Ok(None),
+            Place::Moving => Err(EBUSY),
+            Place::Detached => self.attach_detached(hw, offsets, vctx),
+        };
+        match attached {
+            // It may have ended meanwhile.
+            Ok(_) | Err(ENXIO) => Ok(None),
+            Err(EBUSY) => Ok(Some(self.state.lock().next_idle(hw)?)),
             Err(err) => Err(err),
         }
     }
@@ -243,8 +313,8 @@ impl Contexts {
     pub(crate) fn wake(&self, hw: Hw<'_>, vctx: &Arc<VirtualContext>) -> Result<bool> {
         let state = self.state.lock();
         match vctx.number() {
-            0 if state.is_detached(vctx) => Ok(false),
-            0 => Err(ENXIO),
+            0 if state.place_of(vctx) == Place::Ended => Err(ENXIO),
+            0 => Ok(false),
             number => hw.wake_context(number).map(|()| true),
         }
     }
@@ -256,23 +326,13 @@ impl Contexts {
     /// `ETIMEDOUT` if the device does not disable the context. The context stays in use until the
     /// device is unbound, since the device may still write the status page.
     pub(crate) fn release(&self, hw: Hw<'_>, vctx: &Arc<VirtualContext>) -> Result {
-        let mut state = self.state.lock();
-        if state.has(vctx) {
-            state.vctxs.remove(&vctx.open_file);
-            state.count -= 1;
-        }
-        // Waiters check when the lock is free.
+        let ended = self.state.lock().end(vctx);
         self.changes.notify();
-        let number = vctx.number.xchg(0, Relaxed);
-        if number == 0 {
-            return Ok(());
+        match ended {
+            Some(number) => self.disable(hw, number, vctx).map(drop),
+            // A thread that has detached it may be waiting for the device, which has done all of it.
+            None => Ok(()),
         }
-        hw.disable_context(number)
-            .inspect_err(|_| hw.health().keeps_context())?;
-        if let Some(slot) = state.slot(number).and_then(Option::take) {
-            slot.unmap(hw.dev());
-        }
-        Ok(())
     }
 
     /// Returns the number of contexts in use, without the kernel's. Does not wait for a call that
@@ -283,10 +343,7 @@ impl Contexts {
 
     /// Returns the number of detached virtual contexts.
     pub(crate) fn detached(&self) -> usize {
-        let state = self.state.lock();
-        let slots = state.slots.iter().flatten();
-        let attached = slots.filter(|slot| slot.vctx.is_some()).count();
-        state.count.saturating_sub(attached)
+        self.state.lock().detached()
     }
 
     /// Returns the last ticket that was issued for `vctx`.
@@ -312,15 +369,10 @@ impl Contexts {
     pub(crate) fn progress(&self, hw: Hw<'_>) -> Result {
         let state = self.state.lock();
         for (number, slot) in state.slots.iter().enumerate() {
-            let Some(Slot {
-                page,
-                vctx: Some(vctx),
-                ..
-            }) = slot
-            else {
+            let Some(vctx) = slot.as_ref().and_then(Slot::attached) else {
                 continue;
             };
-            let completed = page.completed();
+            let completed = vctx.page.completed();
             vctx.events.context_progress();
             if vctx.events.has_eventfd() {
                 hw.arm_context(u32::try_from(number)?, completed)?;
@@ -360,190 +412,4 @@ impl Contexts {
             }
         }
     }
-}
-
-impl ContextTable {
-    fn slot(&mut self, number: u32) -> Option<&mut Option<Slot>> {
-        self.slots.get_mut(usize::try_from(number).ok()?)
-    }
-
-    /// Returns true if `vctx` has not ended.
-    fn has(&self, vctx: &Arc<VirtualContext>) -> bool {
-        let found = self.vctxs.get(&vctx.open_file);
-        found.is_some_and(|found| Arc::ptr_eq(found, vctx))
-    }
-
-    /// Returns true if `vctx` has not ended, and has no context.
-    fn is_detached(&self, vctx: &Arc<VirtualContext>) -> bool {
-        vctx.number() == 0 && self.has(vctx)
-    }
-
-    /// Attaches `vctx` to a context.
-    fn attach(
-        &mut self,
-        hw: Hw<'_>,
-        offsets: &MmapOffsets,
-        vctx: &Arc<VirtualContext>,
-    ) -> Result<(u32, u64)> {
-        let (number, shares) = match vctx.pay() {
-            Ok(shares) => match self.free(vctx) {
-                Some(number) => (number, shares),
-                None => (self.detach_oldest(hw, offsets, vctx, false)?, shares),
-            },
-            Err(err) if err == edquot() => {
-                let number = self.detach_oldest(hw, offsets, vctx, true)?;
-                (number, vctx.pay().map_err(|_| EBUSY)?)
-            }
-            Err(err) => return Err(err),
-        };
-        let key = if vctx.method.needs_key() {
-            virtual_context::new_key(number)?
-        } else {
-            layout::Key::NONE
-        };
-        let setup = ContextSetup {
-            space: vctx.space.id(),
-            methods: vctx.method.bit(),
-            key,
-            no_data: vctx.no_data,
-            ..ContextSetup::default()
-        };
-        // What ends from here on interrupts those that wait already.
-        let completed = vctx.page.completed();
-        let slot = Slot::enable(
-            hw,
-            number,
-            setup,
-            vctx.page.clone(),
-            vctx.queue.clone(),
-            Some(vctx.clone()),
-        )?;
-        let counted = Counted::new(&self.used);
-        *self.slot(number).ok_or(EBUSY)? = Some(Slot {
-            _shares: Some(shares),
-            _counted: Some(counted),
-            ..slot
-        });
-        vctx.number.store(number, Relaxed);
-        vctx.events.set_registers(Some(number));
-        offsets.move_context(vctx.open_file, Some(number));
-        // The only error is a device that has left the bus.
-        let _ = hw.arm_context(number, completed);
-        Ok((number, key.bits()))
-    }
-
-    /// Returns a free context that `vctx` can use.
-    fn free(&self, vctx: &VirtualContext) -> Option<u32> {
-        let numbers = 1..u32::try_from(self.slots.len()).ok()?;
-        let is_free = |number: &u32| {
-            let place = usize::try_from(*number).ok();
-            let slot = place.and_then(|place| self.slots.get(place));
-            slot.is_some_and(Option::is_none) && fits(*number, vctx)
-        };
-        // Keys can name the first contexts only, so these are left for methods that need a key.
-        let mut last_first = numbers.rev();
-        last_first.find(is_free)
-    }
-
-    /// Requests completion interrupts of all movable contexts whose time slice is over. Returns the
-    /// time until the next time slice ends, or until the caller should check again for contexts
-    /// that do not interrupt.
-    fn next_idle(&self, hw: Hw<'_>) -> Result<Delta> {
-        let slice = Delta::from_millis(params::context_slice_ms());
-        let mut pause = slice;
-        for (number, slot) in self.slots.iter().enumerate().skip(1) {
-            let vctx = slot
-                .as_ref()
-                .and_then(|slot| Some((slot, slot.vctx.as_ref()?)));
-            let Some((slot, vctx)) = vctx.filter(|(_, vctx)| vctx.is_movable()) else {
-                continue;
-            };
-            let left = slice - slot.since.elapsed();
-            if left > Delta::ZERO {
-                pause = pause.min(left);
-            } else {
-                hw.arm_context(u32::try_from(number)?, vctx.page.completed())?;
-            }
-        }
-        Ok(pause)
-    }
-
-    /// Detaches the idle virtual context that has been attached for longest, and whose context
-    /// `vctx` can use; with `own`, one of the same user. Returns the number of the context.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if no virtual context is idle whose time slice is over.
-    fn detach_oldest(
-        &mut self,
-        hw: Hw<'_>,
-        offsets: &MmapOffsets,
-        vctx: &VirtualContext,
-        own: bool,
-    ) -> Result<u32> {
-        let slice = Delta::from_millis(params::context_slice_ms());
-        let mut oldest: Option<(Delta, u32, Arc<VirtualContext>)> = None;
-        for (number, slot) in self.slots.iter().enumerate().skip(1) {
-            let Some((slot, owner)) = slot
-                .as_ref()
-                .and_then(|slot| Some((slot, slot.vctx.as_ref()?)))
-            else {
-                continue;
-            };
-            let number = u32::try_from(number)?;
-            let age = slot.since.elapsed();
-            if owner.is_movable()
-                && fits(number, vctx)
-                && (!own || owner.payer.is_same_user(&vctx.payer))
-                && age >= slice
-                && oldest.as_ref().is_none_or(|(other, ..)| age > *other)
-                && is_idle(hw, number, owner)?
-            {
-                oldest = Some((age, number, owner.clone()));
-            }
-        }
-        let (_, number, owner) = oldest.ok_or(EBUSY)?;
-        offsets.move_context(owner.open_file, None);
-        // No transfer can start from here on, but one may have started just before.
-        if !is_idle(hw, number, &owner)? {
-            offsets.move_context(owner.open_file, Some(number));
-            return Err(EBUSY);
-        }
-        {
-            let mut past = owner.past.lock();
-            past.ticket = hw.last_ticket(number)?;
-            past.counters = past.counters + hw.context_counters(number)?;
-        }
-        owner.number.store(0, Relaxed);
-        owner.events.set_registers(None);
-        if owner.method.needs_queue() {
-            owner.page.ask_to_wake();
-        }
-        if let Err(err) = hw.disable_context(number) {
-            hw.health().keeps_context();
-            // Its transfers may still name the pages of the space, so no other one gets its number.
-            owner.space.keep_until_unbound();
-            // It stays in use without an owner, as the device may still write the status page.
-            if let Some(Some(slot)) = self.slot(number) {
-                slot.vctx = None;
-            }
-            return Err(err);
-        }
-        if let Some(slot) = self.slot(number).and_then(Option::take) {
-            slot.unmap(hw.dev());
-        }
-        Ok(number)
-    }
-}
-
-/// Returns true if `vctx` can use context `number`.
-fn fits(number: u32, vctx: &VirtualContext) -> bool {
-    !vctx.method.needs_key() || number < layout::KEY_CONTEXTS
-}
-
-/// Returns true if no transfer of a context is in flight, and none begins unless its process
-/// accesses a register.
-fn is_idle(hw: Hw<'_>, number: u32, vctx: &VirtualContext) -> Result<bool> {
-    let asleep = !vctx.method.needs_queue() || vctx.page.is_asleep();
-    Ok(asleep && hw.last_ticket(number)? == vctx.page.completed())
 }

@@ -279,7 +279,7 @@ impl OpenFile {
             }
             Object::Endpoint(endpoint) => {
                 let result = endpoint.release(&self.shared);
-                // As with a context.
+                // Its entry, which the device may still use, has the number of the space.
                 result.inspect_err(|_| self.space.keep_until_unbound())
             }
         }
@@ -427,11 +427,8 @@ impl OpenFile {
         self.events.set_context(None);
         match shared.gate.enter() {
             Some(guard) => {
-                let contexts = &shared.contexts;
                 let hw = Hw::new(guard.dev(), &*shared.hw);
-                let result = contexts.release(hw, &context.vctx);
-                // The context has the number of the space, and names its regions.
-                result.inspect_err(|_| self.space.keep_until_unbound())
+                shared.contexts.release(hw, &context.vctx)
             }
             None => Ok(()),
         }

@@ -300,22 +300,18 @@ impl MmapOffsets {
         }
     }
 
-    /// Adds a context of `open_file`, detached until [`MmapOffsets::move_context`].
+    /// Adds a context of `open_file`, detached until [`MmapOffsets::set_context`].
     pub(crate) fn add_context(&self, open_file: u64) -> Result {
         let node = RBTreeNode::new(open_file, None, GFP_KERNEL)?;
         self.ranges.lock().contexts.insert(node);
         Ok(())
     }
 
-    /// Sets the context of `open_file`, if it was added. Between two contexts it has to be set to
-    /// none.
-    pub(crate) fn move_context(&self, open_file: u64, context: Option<u32>) {
+    /// Sets the context of `open_file`, if it was added. Faults insert no pages of its context while there
+    /// is none; those of the last one have to be [unmapped](Self::zap_context) before the next one is set.
+    pub(crate) fn set_context(&self, open_file: u64, context: Option<u32>) {
         if let Some(found) = self.ranges.lock().contexts.get_mut(&open_file) {
             *found = context;
-        }
-        // While detached nothing was mapped.
-        if context.is_none() {
-            self.zap_context(open_file);
         }
     }
 
@@ -326,8 +322,8 @@ impl MmapOffsets {
         self.zap_context(open_file);
     }
 
-    /// Unmaps all pages of `open_file` that depend on its context.
-    fn zap_context(&self, open_file: u64) {
+    /// Unmaps all pages of `open_file` that depend on its context. Waits for the locks of its mappings.
+    pub(crate) fn zap_context(&self, open_file: u64) {
         // Finds the next range anew each time, since zapping must not happen under the lock.
         let mut next = 0;
         let find = |from| self.ranges.lock().of_context_from(open_file, from);

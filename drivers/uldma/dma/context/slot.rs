@@ -17,6 +17,7 @@ use kernel::{
         Arc, //
     },
     time::{
+        Delta,
         Instant,
         Monotonic, //
     }, //
@@ -38,28 +39,29 @@ use crate::{
     user_abi::status_page::StatusPage, //
 };
 
-/// A context in use.
-pub(super) struct Slot {
-    pub(super) page: Arc<StatusPage>,
-    pub(super) address: DmaAddress,
-    /// The page of descriptors and its bus address.
-    pub(super) queue: Option<(Arc<SharedPage>, DmaAddress)>,
-    /// None for the kernel's context.
-    pub(super) vctx: Option<Arc<VirtualContext>>,
-    pub(super) since: Instant<Monotonic>,
-    /// Number of wrong keys that were reported.
-    pub(super) bad_keys: u32,
-    /// None for the kernel's context.
-    pub(super) _shares: Option<Shares>,
-    /// None for the kernel's context.
-    pub(super) _counted: Option<Counted>,
+/// The owner of a context.
+///
+/// Nothing waits under `Contexts::state`, so a context on its way from one owner to the next one has
+/// states of its own.
+pub(super) enum Owner {
+    /// The driver, until the device is unbound.
+    Kernel,
+    /// A virtual context, which uses it.
+    Attached(Arc<VirtualContext>),
+    /// A virtual context that seems to be idle. A thread is removing its mappings, and attaches it again if
+    /// it was not idle after all.
+    Detaching(Arc<VirtualContext>),
+    /// A virtual context that uses it no more. A thread is waiting for the device to stop.
+    Leaving(Arc<VirtualContext>),
+    /// None, but the device has not stopped, so the context is in use until the device is unbound.
+    Kept,
 }
 
 /// A context in use, which is counted until this is dropped.
-pub(super) struct Counted(Arc<Atomic<u32>>);
+struct Counted(Arc<Atomic<u32>>);
 
 impl Counted {
-    pub(super) fn new(used: &Arc<Atomic<u32>>) -> Self {
+    fn new(used: &Arc<Atomic<u32>>) -> Self {
         used.fetch_add(1, Relaxed);
         Self(used.clone())
     }
@@ -71,6 +73,36 @@ impl Drop for Counted {
     }
 }
 
+/// What the user pays for a context.
+pub(super) struct Payment {
+    _shares: Shares,
+    _counted: Counted,
+}
+
+impl Payment {
+    /// Counts a context that is paid by `shares`.
+    pub(super) fn new(shares: Shares, used: &Arc<Atomic<u32>>) -> Self {
+        Self {
+            _shares: shares,
+            _counted: Counted::new(used),
+        }
+    }
+}
+
+/// A context in use.
+pub(super) struct Slot {
+    _page: Arc<StatusPage>,
+    address: DmaAddress,
+    /// The page of descriptors and its bus address.
+    queue: Option<(Arc<SharedPage>, DmaAddress)>,
+    pub(super) owner: Owner,
+    since: Instant<Monotonic>,
+    /// Number of wrong keys that were reported.
+    pub(super) bad_keys: u32,
+    /// None for the kernel's context.
+    _payment: Option<Payment>,
+}
+
 impl Slot {
     /// Enables context `number` with `setup` and the given pages.
     pub(super) fn enable(
@@ -79,17 +111,16 @@ impl Slot {
         setup: ContextSetup,
         page: Arc<StatusPage>,
         queue: Option<Arc<SharedPage>>,
-        vctx: Option<Arc<VirtualContext>>,
+        owner: Owner,
     ) -> Result<Self> {
         let mut slot = Self {
             address: page.map(hw.dev())?,
-            page,
+            _page: page,
             queue: None,
-            vctx,
+            owner,
             since: Instant::now(),
             bad_keys: 0,
-            _shares: None,
-            _counted: None,
+            _payment: None,
         };
         let result = (|| {
             if let Some(queue) = queue {
@@ -110,6 +141,36 @@ impl Slot {
                 Err(err)
             }
         }
+    }
+
+    /// Keeps what was paid for the context until the context is free.
+    pub(super) fn paid(self, payment: Payment) -> Self {
+        Self {
+            _payment: Some(payment),
+            ..self
+        }
+    }
+
+    /// Returns the virtual context that is attached, even if it is being detached.
+    pub(super) fn attached(&self) -> Option<&Arc<VirtualContext>> {
+        match &self.owner {
+            Owner::Attached(vctx) | Owner::Detaching(vctx) => Some(vctx),
+            Owner::Kernel | Owner::Leaving(_) | Owner::Kept => None,
+        }
+    }
+
+    /// Returns the virtual context that is attached, if it can be detached without its process
+    /// noticing, and the time since it was attached.
+    pub(super) fn movable(&self) -> Option<(Delta, &Arc<VirtualContext>)> {
+        match &self.owner {
+            Owner::Attached(vctx) if vctx.is_movable() => Some((self.since.elapsed(), vctx)),
+            _ => None,
+        }
+    }
+
+    /// Returns true if a thread is removing the mappings of `vctx`, which has not ended meanwhile.
+    pub(super) fn is_detaching(&self, vctx: &Arc<VirtualContext>) -> bool {
+        matches!(&self.owner, Owner::Detaching(it) if Arc::ptr_eq(it, vctx))
     }
 
     /// Unmaps the pages, which the device does not use any more.

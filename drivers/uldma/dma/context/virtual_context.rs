@@ -76,7 +76,8 @@ pub(crate) struct VirtualContext {
     pub(super) number: Atomic<u32>,
     #[pin]
     pub(super) past: Mutex<Past>,
-    /// Held by the thread that waits for a context. Taken without locks of the device.
+    /// Held by the thread that attaches this. Taken without locks of the device, but for `objects` of the
+    /// open file, before another thread can find this.
     #[pin]
     pub(super) turns: TimedLock,
     /// How long the waits for a context took that signals have ended since it had one. Accessed by the
