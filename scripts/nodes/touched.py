@@ -43,7 +43,10 @@ METHODS = (
     "nodes:methods",
     "nodes:initiation",
 )
-CONTEXTS = _programs("context", "lend", "stopped", "mmap", "user", "charged")
+CONTEXTS = (
+    *_programs("context", "lend", "stopped", "mmap", "user", "charged"),
+    "nodes:waits",
+)
 QUEUES = _programs("queue", "queue_abuse")
 MESSAGES = (
     *_programs("endpoint", "endpoint_size", "msg", "peer_message", "peer_msg"),
@@ -67,7 +70,7 @@ CONNECTIONS = (
     "nodes:matched",
 )
 INTERFACE = (*_programs("query", "conn_size", "refuse"), *FAILING, "nodes:fuzz")
-LIFE = (*_programs("unbind", "decode", "files", "slow_fork"), "nodes:(module|unplug|sleep)")
+LIFE = (*_programs("unbind", "decode", "files", "slow_fork"), "nodes:(module|unplug|sleep|waits)")
 NETWORK = ("nodes:network", "nodes:hostile")
 MAPPED = ("^iommu-", "nodes:bounced")
 LOOPBACK = ("^loopback/",)

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A process whose fork() takes long: it copies the page tables of a sparse
- * mapping, for which a control group lets it wait after every 128. All the time
- * its address space is locked for writing, and a change of it is going on. No
- * other process waits for that.
+ * Processes whose fork() takes long. No other process waits for that.
  *
  * Nothing is timed: each test ends with the question whether the fork still
  * goes on.
@@ -11,21 +8,14 @@
 #include <linux/falloc.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mount.h>
 
 #include "uldma_harness.h"
-#include "uldma_kinds.h"
+#include "uldma_slow.h"
 
-#define GROUP "/tmp/uldma-slow-fork"
 /* The pause after 128 tables is two seconds. */
 #define TABLES 2048UL
-#define STRIDE (2UL << 20)
 /* One more than the workers that a device had once. */
 #define MANY 17
-
-/* Looking for the state of a thread, in steps that leave it the processor. */
-#define ROUNDS 6000
-#define ROUND_US 10000
 
 /**
  * struct state - what a slow process tells
@@ -76,21 +66,6 @@ static void *fork_slowly(void *arg)
 	return NULL;
 }
 
-/* Makes a mapping that has many page tables, and nothing but zeros. */
-static int make_sparse(void)
-{
-	char *p = mmap(NULL, TABLES * STRIDE, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (p == MAP_FAILED || madvise(p, TABLES * STRIDE, MADV_NOHUGEPAGE))
-		return -errno;
-	/* Otherwise fork() leaves the tables to page faults. */
-	WRITE_ONCE(*p, 1);
-	for (unsigned long i = 1; i < TABLES; i++)
-		(void)READ_ONCE(p[i * STRIDE]);
-	return 0;
-}
-
 static int have_memory(struct setup *s)
 {
 	char *buf = mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -105,12 +80,9 @@ static int have_memory(struct setup *s)
 static void be_slow(struct setup *s)
 {
 	pthread_t thread;
-	char pid[16];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	snprintf(pid, sizeof(pid), "%d", getpid());
-	if (put(GROUP "/uldma/cgroup.procs", pid) || make_sparse() ||
-	    have_memory(s) ||
+	if (group_join() || make_sparse(TABLES) || have_memory(s) ||
 	    pthread_create(&thread, NULL, fork_slowly, s))
 		_exit(1);
 	WRITE_ONCE(s->state->ready, 1);
@@ -142,22 +114,6 @@ static int slow_start(struct slow *it, int memory)
 	return it->pid < 0 ? -errno : 0;
 }
 
-/* Whether a thread sleeps in a function of the kernel whose name begins so, or below it. */
-static bool sleeps_in(const struct slow *it, pid_t thread, const char *name)
-{
-	char path[64], stack[4096] = "";
-	ssize_t len;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/stack", it->pid, thread);
-	fd = open(path, O_RDONLY);
-	if (fd < 0)
-		return false;
-	len = read(fd, stack, sizeof(stack) - 1);
-	close(fd);
-	return len > 0 && strstr(stack, name);
-}
-
 static int wait_ready(const struct slow *it)
 {
 	for (int i = 0; i < ROUNDS; i++) {
@@ -174,7 +130,7 @@ static int wait_ready(const struct slow *it)
 static int wait_forking(const struct slow *it)
 {
 	for (int i = 0; i < ROUNDS; i++) {
-		if (sleeps_in(it, it->state->forker, "copy_page_range"))
+		if (sleeps_in(it->pid, it->state->forker, "copy_page_range"))
 			return 0;
 		usleep(ROUND_US);
 	}
@@ -198,7 +154,7 @@ static int slow_fork(const struct slow *them, int count)
 static bool still_forks(const struct slow *it)
 {
 	while (!READ_ONCE(it->state->forked)) {
-		if (sleeps_in(it, it->state->forker, "copy_page_range"))
+		if (sleeps_in(it->pid, it->state->forker, "copy_page_range"))
 			return true;
 		usleep(ROUND_US);
 	}
@@ -213,30 +169,20 @@ FIXTURE(slow_fork) {
 
 FIXTURE_SETUP(slow_fork)
 {
-	mkdir(GROUP, 0700);
-	if (mount("none", GROUP, "cgroup2", 0, NULL))
-		SKIP(return, "no cgroup2: %s", strerror(errno));
-	put(GROUP "/cgroup.subtree_control", "+memory");
-	mkdir(GROUP "/uldma", 0700);
-	if (put(GROUP "/uldma/memory.high", "max"))
-		SKIP(return, "no memory controller: %s", strerror(errno));
-	put(GROUP "/uldma/memory.swap.max", "0");
+	if (group_make())
+		SKIP(return, "no control group that limits memory");
 	self->memory = memfd(page_size(), 0);
 	ASSERT_LE(0, self->memory);
 }
 
 FIXTURE_TEARDOWN(slow_fork)
 {
-	put(GROUP "/uldma/memory.high", "max");
+	group_wait(false);
 	for (int i = 0; i < self->count; i++) {
 		kill(self->slow[i].pid, SIGKILL);
 		waitpid(self->slow[i].pid, NULL, 0);
 	}
-	for (int i = 0; i < ROUNDS && rmdir(GROUP "/uldma") && errno == EBUSY;
-	     i++)
-		usleep(ROUND_US);
-	umount(GROUP);
-	rmdir(GROUP);
+	group_end();
 }
 
 static void start(struct __test_metadata *_metadata,
@@ -248,7 +194,7 @@ static void start(struct __test_metadata *_metadata,
 	}
 	for (int i = 0; i < count; i++)
 		ASSERT_EQ(0, wait_ready(&self->slow[i]));
-	ASSERT_EQ(0, put(GROUP "/uldma/memory.high", "4096"));
+	ASSERT_EQ(0, group_wait(true));
 }
 
 static int exit_with_memory(void *arg)
