@@ -44,6 +44,11 @@ pub(crate) mod throttle;
 mod turnaround;
 pub(crate) mod window_alloc;
 
+/// Period of the tick in milliseconds.
+pub(crate) const TICK_MS: u32 = 100;
+/// Period of the tick, in which a device's worker writes the heartbeat and looks at what has a deadline.
+pub(crate) const TICK: Delta = Delta::from_millis(TICK_MS as i64);
+
 use message::{
     Answer,
     Message,

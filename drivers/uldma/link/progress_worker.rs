@@ -77,7 +77,8 @@ use crate::{
         throttle::{
             period,
             Throttle, //
-        }, //
+        },
+        TICK_MS, //
     },
     params, //
 };
@@ -93,10 +94,6 @@ use pace::Pace;
 
 /// Rounds that a caller does itself when it requests progress.
 const CALLER_ROUNDS: u32 = 4;
-/// Period of the tick in milliseconds.
-pub(crate) const TICK_MS: u32 = 100;
-/// Period of the tick, in which [`ProgressOps::heartbeat`] and [`ProgressOps::tick`] are called.
-pub(crate) const TICK: Delta = Delta::from_millis(TICK_MS as i64);
 
 const WORK: u64 = 1;
 const TICK_WORK: u64 = 2;

@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use crate::{
     hw::layout::MAX_NODES,
     kernel_ext::nospec,
-    link::progress_worker::TICK,
+    link::TICK,
     params, //
 };
 

@@ -21,7 +21,7 @@ use kernel::{
 
 use crate::{
     kernel_ext::wakeup,
-    link::progress_worker::TICK, //
+    link::TICK, //
 };
 
 /// Ratio of the time between two passes to what one costs.

@@ -23,7 +23,7 @@ use crate::{
     },
     link::{
         area::Counter,
-        progress_worker::TICK, //
+        TICK, //
     },
     uapi, //
 };

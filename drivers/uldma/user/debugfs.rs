@@ -17,11 +17,9 @@ use crate::{
     device::Shared,
     kernel_ext::wakeup,
     link::{
-        progress_worker::{
-            ProgressOps,
-            TICK_MS, //
-        },
-        quarantine::Held, //
+        progress_worker::ProgressOps,
+        quarantine::Held,
+        TICK_MS, //
     },
     mem::tpt::leaked, //
 };

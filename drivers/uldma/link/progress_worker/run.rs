@@ -23,15 +23,17 @@ use super::{
     budget::Budget,
     ProgressOps,
     ProgressWorker,
-    CALLER_ROUNDS,
-    TICK, //
+    CALLER_ROUNDS, //
 };
 use crate::{
     kernel_ext::{
         noio::without_io,
         wait::is_processor_wanted, //
     },
-    link::polling::Polling,
+    link::{
+        polling::Polling,
+        TICK, //
+    },
     params, //
 };
 
