@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -175,28 +176,33 @@ fn a_function_reset() {
     );
 }
 
-#[test]
-fn nothing_is_moved_after_an_unmap() {
-    let (_directory, mut first, _second) = pair(Speed::default());
-    first.probe(3);
-    let moved = 32 << 20;
-    // A second range of memory, so that the tables stay where they are.
+/// Begins a transfer into memory of its own, at `address`, so that the tables stay where they are.
+/// Returns that memory when the first bytes have come.
+fn begin(host: &mut Host, address: u64, moved: u64) -> File {
     let target = common::memfd(moved);
-    let address = BASE + MEMORY;
-    first
-        .client
+    host.client
         .dma_map(0, address, moved, target.as_raw_fd())
         .unwrap();
-    first.guest.put(FREE, &pattern(moved as usize, 2));
-    first.guest.register(1, 3, 0, FREE, moved);
-    first.guest.register(2, 3, 8192, address, moved);
-    let ticket = first.initiate(SLICE, (0, 1), (8192 * PAGE, 2), moved as u32);
+    host.guest.put(FREE, &pattern(moved as usize, 2));
+    host.guest.register(1, 3, 0, FREE, moved);
+    host.guest.register(2, 3, 8192, address, moved);
+    let ticket = host.initiate(SLICE, (0, 1), (8192 * PAGE, 2), moved as u32);
     assert_eq!(ticket, 1);
     let mut byte = [0];
     wait_for("first byte", || {
         target.read_exact_at(&mut byte, 64).unwrap();
         byte != [0]
     });
+    target
+}
+
+#[test]
+fn nothing_is_moved_after_an_unmap() {
+    let (_directory, mut first, _second) = pair(Speed::default());
+    first.probe(3);
+    let moved = 32 << 20;
+    let address = BASE + MEMORY;
+    let target = begin(&mut first, address, moved);
     first.client.dma_unmap(address, moved).unwrap();
     // A hole reads as zero; what the device still wrote would fill it again.
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -219,21 +225,7 @@ fn nothing_is_moved_without_bus_mastering() {
         first.probe(3);
         second.probe(4);
         let moved = 8 << 20;
-        let target = common::memfd(moved);
-        let address = BASE + MEMORY;
-        first
-            .client
-            .dma_map(0, address, moved, target.as_raw_fd())
-            .unwrap();
-        first.guest.put(FREE, &pattern(moved as usize, 2));
-        first.guest.register(1, 3, 0, FREE, moved);
-        first.guest.register(2, 3, 8192, address, moved);
-        first.initiate(SLICE, (0, 1), (8192 * PAGE, 2), moved as u32);
-        let mut byte = [0];
-        wait_for("first byte", || {
-            target.read_exact_at(&mut byte, 64).unwrap();
-            byte != [0]
-        });
+        let target = begin(&mut first, BASE + MEMORY, moved);
         first.command(&[0x02, 0]);
         // What the device still wrote would fill it again.
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
