@@ -4,10 +4,10 @@
 //! of which the use here has ended.
 //!
 //! A driver that keeps to the protocol gives back what it holds without waiting for a program, so each
-//! hold has the same [deadline](deadline()). It is counted in ticks of the progress worker: a node that stands still
-//! blames no peer for that, and a peer that stands still loses its session for want of a heartbeat first,
-//! which is not held against it. What a peer without a session holds has no deadline: its next session
-//! gives all of it back.
+//! hold has the same [deadline](deadline()). It is counted in ticks of the progress worker: a node that
+//! stands still blames no peer for that, and a peer that stands still loses its session for want of a
+//! heartbeat first, which is not held against it. What a peer without a session holds has no deadline:
+//! its next session gives all of it back.
 
 use kernel::prelude::*;
 
