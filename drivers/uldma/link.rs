@@ -46,7 +46,7 @@ pub(crate) mod window_alloc;
 
 /// Period of the tick in milliseconds.
 pub(crate) const TICK_MS: u32 = 100;
-/// Period of the tick, in which a device's worker writes the heartbeat and looks at what has a deadline.
+/// Period of the tick, in which the worker of a device writes the heartbeat and checks deadlines.
 pub(crate) const TICK: Delta = Delta::from_millis(TICK_MS as i64);
 
 use message::{
