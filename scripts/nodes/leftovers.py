@@ -14,6 +14,8 @@ SETTLE_TIMEOUT = 5.0
 PINS = "cat /proc/sys/vm/stat_refresh; grep nr_foll_pin_ /proc/vmstat"
 LOCKS = "grep -E '^(Name|VmPin|VmLck):' /proc/[0-9]*/status 2>/dev/null"
 USAGE = "grep -s . /sys/kernel/debug/uldma[0-9]*/usage /dev/null || true"
+# Says why something may be left: what the device has not confirmed stays until it is unbound.
+HEALTH = "grep -s ' [^0]' /sys/kernel/debug/uldma[0-9]*/health /dev/null || true"
 
 
 def pins(node: Node) -> int:
@@ -78,5 +80,7 @@ def check(pair: Cluster) -> None:
         if not left:
             return
         if time.monotonic() > deadline:
+            for name, node in pair.nodes.items():
+                left += [f"node {name}: {line}" for line in node.check(HEALTH).splitlines()]
             raise Defect("left behind by the tests:\n" + "\n".join(left))
         pause(began)

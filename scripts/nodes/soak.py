@@ -49,6 +49,9 @@ class Recovery(StrEnum):
     NOTHING = "nothing"
     # The driver has to begin anew with it.
     BIND = "bind"
+    # So does the peer's driver: its device could not end what the failing one was about to access,
+    # and what a device has not ended is kept until the driver lets go of it.
+    BIND_BOTH = "bind-both"
     # It has left the bus, and has to be found there.
     FIND = "find"
 
@@ -59,7 +62,7 @@ ROUND_KILLS = sum(ROUND.values())
 # How devices fail: all faults of the model that change no data, since streams would be blamed.
 FAULTS = {
     "stall": Recovery.BIND,
-    "hold": Recovery.BIND,
+    "hold": Recovery.BIND_BOTH,
     "drop-completion": Recovery.BIND,
     "forge-completion": Recovery.BIND,
     "drop-interrupt": Recovery.NOTHING,
@@ -190,9 +193,12 @@ class Soak:
             case Kind.NODE:
                 self._kill_node(kill.victim)
         is_new = kill.kind in (Kind.DRIVER, Kind.NODE) or recovery is not Recovery.NOTHING
+        # A driver that begins anew counts violations and generations from zero.
         if is_new:
-            # The driver counts from zero.
             self._violations[kill.victim] = 0
+        if recovery is Recovery.BIND_BOTH:
+            self._violations[1 - kill.victim] = 0
+            before = 0
         here, there = self._ends[1 - kill.victim], self._ends[kill.victim]
         took = endpoints.wait_up((here, there))
         self.slowest = max(self.slowest, took)
@@ -238,8 +244,10 @@ class Soak:
                 end.node.check(f"echo 1 >{place.strip()}/remove && ! test -e {end.path}")
         if recovery is Recovery.FIND:
             end.node.check(f"echo 1 >/sys/bus/pci/rescan && test -c {end.path}")
-        if recovery is Recovery.BIND:
+        if recovery in (Recovery.BIND, Recovery.BIND_BOTH):
             self._unbind(victim)
+        if recovery is Recovery.BIND_BOTH:
+            self._unbind(1 - victim)
 
     def _kill_node(self, victim: int) -> None:
         self._count(victim)
