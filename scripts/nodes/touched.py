@@ -88,7 +88,8 @@ BROAD = (
 
 DRIVER: Mapping[str, tuple[str, ...]] = {
     r"\.kunitconfig": (),
-    r"(Kconfig|Makefile|shims\.[ch]|uapi\.rs|uldma_main\.rs|params\.rs|device/limits\.rs)": BROAD,
+    r"(Kconfig|Makefile|kernel_ext/shims\.[ch])": BROAD,
+    r"(uapi|uldma_main|params|device/limits)\.rs": BROAD,
     r"(dma|hw|kernel_ext|mem|user|user_abi)\.rs": BROAD,
     r"hw/(layout(/.*)?|registers|geometry|le)\.rs": BROAD,
     r"hw/(health|wait|adapter(/.*)?)\.rs": ("nodes:(stalled|faults|busy)", *BROAD),
@@ -167,16 +168,14 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *FAILING,
     ),
     r"link(/(?!export|segment).*)?\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
-    r"kernel_ext/(window|workqueue|wakeup|noio)\.rs|window\.[ch]": (
+    r"kernel_ext/((window|workqueue|wakeup|noio)\.rs|window\.[ch])": (
         *LINK,
         *CONNECTIONS,
         *EXPORTS,
         *LIFE,
     ),
-    r"(kernel_ext/)?net(/.*)?\.rs|net(dev|dma|idle|skb)\.[ch]|dma/send_queue\.rs|hw/lists\.rs": (
-        *NETWORK,
-        *LIFE,
-    ),
+    r"(kernel_ext/)?net(/.*)?\.rs|dma/send_queue\.rs|hw/lists\.rs": (*NETWORK, *LIFE),
+    r"kernel_ext/net(dev|dma|idle|skb)\.[ch]": (*NETWORK, *LIFE),
     r"connection(/.*)?\.rs|user/(ioctl/connection|attachment)\.rs|kernel_ext/list\.rs": (
         *CONNECTIONS,
         *LINK,
