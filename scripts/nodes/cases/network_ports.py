@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from .. import endpoints, network
 from ..cluster import Cluster
-from ..network import Interface, ping
+from ..network import IPERF_PORT, PROGRAM_TIMEOUT, Interface, Server, ping
+from ..polling import wait_until
 from ..topologies import IVSHMEM, USUAL
 from .registry import case_of, expect
 
@@ -16,6 +17,11 @@ STAMPER = "/kselftest/uldma/uldma_timestamp"
 PORT = 9
 # The largest MTU that any Ethernet interface has.
 LARGEST = 65535
+# The smallest of IPv4.
+SMALLEST = 68
+# What the kernel has learnt of paths it forgets after minutes, or now.
+FORGET_PATHS = "sysctl -w net.ipv4.route.flush=1"
+LONG_DATAGRAM = 30000
 # An address that no node has: of the driver's prefix, and of another one.
 UNKNOWN = ("02:75:6c:00:00:07", "02:00:00:00:00:01")
 NEIGHBOUR = "10.117.0.99"
@@ -104,3 +110,28 @@ def a_vlan_in_a_vlan_has_the_mtu(pair: Cluster) -> None:
         mtu = int(here.attribute("mtu"))
         expect(mtu == int(first.attribute("mtu")), f"{here} has an MTU of {mtu}")
         ping(here, there.address, f"-M do -s {mtu - HEADERS}")
+
+
+@case_of(USUAL, IVSHMEM)
+def the_smallest_mtu_leaves_nothing_behind(pair: Cluster) -> None:
+    """Streams go on while the MTU is the smallest; afterwards packets are as long as before."""
+    here, there = interfaces(pair)
+    usual = int(here.attribute("mtu"))
+
+    def sent() -> int:
+        return int(here.attribute("statistics/tx_packets"))
+
+    streams = f"exec iperf3 -c {there.address} -P 3 -t 4"
+    with Server.start(there, "exec iperf3 -s -1 -B {address}", IPERF_PORT):
+        job = here.spawn(streams)
+        network.wait_flow(there)
+        try:
+            here.check(f"ip link set {{name}} mtu {SMALLEST}")
+            before = sent()
+            wait_until(lambda: sent() > before + 100, network.FLOW_TIMEOUT, "small packets")
+        finally:
+            here.check(f"ip link set {{name}} mtu {usual}")
+        expect(job.wait(PROGRAM_TIMEOUT).rc == 0, f"{streams}: {job.text('err')}")
+    here.check(FORGET_PATHS)
+    ping(here, there.address, f"-M do -s {usual - HEADERS}")
+    ping(here, there.address, f"-s {LONG_DATAGRAM}")
