@@ -324,8 +324,11 @@ TEST_F_TIMEOUT(user, pages_of_many_processes, 400)
 	EXPECT_EQ(0, region_register(self->fd, self->buf, 1, RW, &r));
 }
 
-/* Transfers that take so long that the engine does not keep up. */
-#define LONG_COPY (4UL << 20)
+/*
+ * Transfers that take so long that the engine does not keep up with a program
+ * that gets a small part of a processor: some 20 ms each, emulated.
+ */
+#define LONG_COPY (32UL << 20)
 #define TRIES 20
 
 static int long_region(int *fd, struct region *r)
