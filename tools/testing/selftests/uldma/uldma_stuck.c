@@ -74,10 +74,16 @@ struct setup {
 };
 
 static volatile sig_atomic_t is_ended;
+static int fifo;
 
+/* The signal may come just before the FIFO is read, which would not end then. */
 static void end(int signal)
 {
+	int error = errno;
+
 	is_ended = 1;
+	(void)!write(fifo, "", 1);
+	errno = error;
 }
 
 /* Waits for the main process. */
@@ -301,7 +307,7 @@ static bool all_locked(const struct attacker *them, int count)
 }
 
 /* Tells the runner that all are locked, each time that it asks. */
-static int answer(const struct attacker *them, int count, int fifo)
+static int answer(const struct attacker *them, int count)
 {
 	char line[32];
 
@@ -323,7 +329,7 @@ static int disturb(const int *fds, int count, int memory)
 			 page_size()) ? -errno : 0;
 }
 
-static int run(struct setup s, int count, int fifo, struct stuck_file *file)
+static int run(struct setup s, int count, struct stuck_file *file)
 {
 	int memory = memfd(page_size(), 0);
 	struct attacker them[MOST] = { };
@@ -336,7 +342,7 @@ static int run(struct setup s, int count, int fifo, struct stuck_file *file)
 	if (!ret && s.how == FORK)
 		ret = group_wait(true);
 	ret = ret ?: begin_attacks(them, s, count, file) ?:
-	      disturb(fds, count, memory) ?: answer(them, count, fifo);
+	      disturb(fds, count, memory) ?: answer(them, count);
 	if (s.how == FORK)
 		group_wait(false);
 	for (int i = 0; i < count && them[i].pid > 0; i++)
@@ -387,7 +393,7 @@ int main(int argc, char **argv)
 	struct stuck_file file = { .fd = -1 };
 	int count = argc == 4 ? atoi(argv[3]) : 0;
 	struct setup s = { };
-	int fifo, ret;
+	int ret;
 
 	if (argc == 2 && !strcmp(argv[1], "exit"))
 		return exit_with_memory() ? 1 : 0;
@@ -397,12 +403,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s FIFO fork|touch|pin COUNT\n", argv[0]);
 		return 1;
 	}
-	sigaction(SIGTERM, &action, NULL);
 	fifo = steps_open(argv[1]);
+	sigaction(SIGTERM, &action, NULL);
 	ret = s.how == FORK ? group_make() : stuck_file_open(&file);
 	if (ret == -EOPNOTSUPP)
 		return SKIPPED;
-	ret = ret ?: fifo < 0 ? fifo : run(s, count, fifo, &file);
+	ret = ret ?: fifo < 0 ? fifo : run(s, count, &file);
 	if (s.how == FORK)
 		group_end();
 	if (ret < 0)
