@@ -28,7 +28,8 @@
 
 #define TOO_LATE 2
 #define SKIPPED 4
-#define MOST 16
+/* One more than the workers that a device had once. */
+#define MOST STUCK_PAGES
 /* Half a minute for each 2048. */
 #define TABLES 8192UL
 
@@ -43,6 +44,7 @@ enum attack {
  * @pid: the process
  * @threads: its threads: one that locks, one that wants the lock, and one that opens the device
  * @go: the number of threads that may go on
+ * @unlocked: the first thread has the lock no more
  * @passed: the second thread has had the lock
  * @called: the third thread is on its way into the driver
  * @state: memory that both processes have
@@ -52,6 +54,7 @@ struct attacker {
 	struct state {
 		pid_t threads[3];
 		int go;
+		int unlocked;
 		int passed;
 		int called;
 	} *state;
@@ -114,6 +117,7 @@ static void *lock(void *arg)
 		region_register(s->fd, s->page, page_size(), RW, &r);
 		break;
 	}
+	WRITE_ONCE(s->state->unlocked, 1);
 	return NULL;
 }
 
@@ -139,8 +143,9 @@ static void *open_device(void *arg)
 }
 
 /*
- * Opens the device twice. Every other process makes objects by both files before
- * its address space is locked; the kernel has more to do for the first one.
+ * Opens the device twice. All processes but one have memory by both files before
+ * their address space is locked; the kernel has more to do for the first memory.
+ * One has a context, too.
  */
 static int have_objects(struct setup *s, int memory, int sock)
 {
@@ -153,10 +158,11 @@ static int have_objects(struct setup *s, int memory, int sock)
 	s->fd = uldma_open(0);
 	if (fd < 0 || s->fd < 0 || !shared)
 		return -EIO;
-	if (s->number % 2 == 0)
+	if (s->number != 1)
 		ret = region_register(s->fd, shared, page_size(), RW, &r) ?:
-		      region_register(fd, shared, page_size(), RW, &r) ?:
-		      context_create(fd, &c) ?: context_map(fd, &c);
+		      region_register(fd, shared, page_size(), RW, &r);
+	if (!s->number)
+		ret = ret ?: context_create(fd, &c) ?: context_map(fd, &c);
 	/* The process that gets it closes it. */
 	return ret ?: send_file(sock, fd, 0) ?: -close(fd);
 }
@@ -298,21 +304,38 @@ static int begin_attacks(struct attacker *them, struct setup s, int count,
 	return ret;
 }
 
-static bool all_locked(const struct attacker *them, int count)
+/*
+ * Whether an attacker has the lock. A fork() returns some time after it has
+ * unlocked the address space, so what counts is that it copies tables.
+ */
+static bool is_locked(const struct attacker *it, enum attack how)
+{
+	const struct state *state = it->state;
+
+	while (!READ_ONCE(state->unlocked) && !READ_ONCE(state->passed)) {
+		if (how != FORK ||
+		    sleeps_in(it->pid, state->threads[0], "copy_page_range"))
+			return true;
+		usleep(ROUND_US);
+	}
+	return false;
+}
+
+static bool all_locked(const struct attacker *them, int count, enum attack how)
 {
 	for (int i = 0; i < count; i++)
-		if (READ_ONCE(them[i].state->passed))
+		if (!is_locked(&them[i], how))
 			return false;
 	return true;
 }
 
 /* Tells the runner that all are locked, each time that it asks. */
-static int answer(const struct attacker *them, int count)
+static int answer(const struct attacker *them, int count, enum attack how)
 {
 	char line[32];
 
 	for (int i = 1; !is_ended; i++) {
-		if (!all_locked(them, count))
+		if (!all_locked(them, count, how))
 			return TOO_LATE;
 		snprintf(line, sizeof(line), "locked %d", i);
 		go_on(fifo, line);
@@ -342,7 +365,7 @@ static int run(struct setup s, int count, struct stuck_file *file)
 	if (!ret && s.how == FORK)
 		ret = group_wait(true);
 	ret = ret ?: begin_attacks(them, s, count, file) ?:
-	      disturb(fds, count, memory) ?: answer(them, count);
+	      disturb(fds, count, memory) ?: answer(them, count, s.how);
 	if (s.how == FORK)
 		group_wait(false);
 	for (int i = 0; i < count && them[i].pid > 0; i++)

@@ -20,7 +20,7 @@
 #include "uldma_utils.h"
 
 #define STUCK_FILE "/tmp/uldma-stuck-file"
-#define STUCK_PAGES 16
+#define STUCK_PAGES 17
 /* More than the kernel asks a server to have room for. */
 #define FUSE_REQUEST 262144
 
