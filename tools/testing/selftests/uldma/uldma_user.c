@@ -325,8 +325,8 @@ TEST_F_TIMEOUT(user, pages_of_many_processes, 400)
 }
 
 /*
- * Transfers that take so long that the engine does not keep up with a program
- * that gets a small part of a processor: some 20 ms each, emulated.
+ * Transfers that take so long that the engine does not keep up, even with a
+ * program that gets a small part of a processor.
  */
 #define LONG_COPY (32UL << 20)
 #define TRIES 20
