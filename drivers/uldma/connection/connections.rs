@@ -14,7 +14,6 @@ use kernel::{
 };
 
 use super::{
-    message::Request,
     outbox::Outbox,
     state::{
         Phase,
@@ -34,7 +33,6 @@ use crate::{
     hw::Hw,
     kernel_ext::{
         errno::{
-            econnrefused,
             enotconn,
             eopnotsupp, //
         },
@@ -127,6 +125,12 @@ impl Connections {
         Ok(listener)
     }
 
+    /// Returns connection `id` if it is one with `node`.
+    pub(super) fn of_peer(&self, node: u32, id: u32) -> Option<Arc<Connection>> {
+        let found = self.table.lock().connection(id).cloned();
+        found.filter(|connection| connection.node == node)
+    }
+
     /// The listener at `port`.
     pub(crate) fn listener(&self, port: u32) -> Option<Arc<Listener>> {
         self.table.lock().listener(port).cloned()
@@ -200,7 +204,7 @@ impl Connections {
 
     /// Creates a connection with the number that `make` is passed, and adds it if `check` allows
     /// that under the table's lock. The payers pay for it; `user` is set if this side connects.
-    fn insert(
+    pub(super) fn insert(
         &self,
         ctx: &ConnCtx<'_>,
         (payer, peer): Payers<'_>,
@@ -367,92 +371,10 @@ impl Connections {
 
     /// Queues an answer about a connection that does not exist. A peer for which more answers wait
     /// than it can have connections violates the protocol.
-    fn reply(&self, ctx: &ConnCtx<'_>, node: u32, msg: ConnMsg) {
+    pub(super) fn reply(&self, ctx: &ConnCtx<'_>, node: u32, msg: ConnMsg) {
         let added = self.work_list.lock().answers.add(node, msg);
         if let (Err(_), Ok(peer)) = (added, ctx.link.peer(node)) {
             peer.mark_broken();
-        }
-    }
-
-    /// Handles a message of `node`.
-    pub(crate) fn handle_msg(&self, ctx: &ConnCtx<'_>, node: u32, msg: &ConnMsg) {
-        let to = match *msg {
-            ConnMsg::Connect {
-                from,
-                port,
-                flags,
-                name,
-                window,
-            } => {
-                let request = Request {
-                    from,
-                    port,
-                    flags,
-                    name,
-                    window,
-                };
-                return self.asked(ctx, node, &request);
-            }
-            ConnMsg::Connected { to, .. }
-            | ConnMsg::Disconnect { to, .. }
-            | ConnMsg::Disconnected { to }
-            | ConnMsg::Export { to, .. }
-            | ConnMsg::Done { to, .. }
-            | ConnMsg::Stream { to, .. } => to,
-        };
-        let found = self.table.lock().connection(to).cloned();
-        match found.filter(|connection| connection.node == node) {
-            Some(connection) => connection.handle_msg(ctx, msg),
-            None => match *msg {
-                // It was abandoned, and has expired.
-                ConnMsg::Connected { error: 0, from, .. } => self.reply(
-                    ctx,
-                    node,
-                    ConnMsg::Disconnect {
-                        to: from,
-                        from: to,
-                        reset: true,
-                    },
-                ),
-                ConnMsg::Disconnect { from, .. } => {
-                    self.reply(ctx, node, ConnMsg::Disconnected { to: from });
-                }
-                _ => (),
-            },
-        }
-    }
-
-    /// Handles a request of `node` for a connection.
-    fn asked(&self, ctx: &ConnCtx<'_>, node: u32, request: &Request) {
-        let made = match self.listener(request.port) {
-            Some(listener) => {
-                let made = listener.offer(ctx, node, || {
-                    let peer = Payer::of_peer(ctx.ledger.clone(), node)?;
-                    let payers = (listener.payer(), Some(&peer));
-                    let make = |id| request.accept(ctx, payers, node, id);
-                    // This worker ends the session, too.
-                    self.insert(ctx, payers, None, make, |_| Ok(()))
-                });
-                if made.is_ok() && listener.is_once() {
-                    self.close_port(&listener);
-                }
-                made
-            }
-            None => Err(econnrefused()),
-        };
-        match made {
-            Ok(connection) => self.enqueue(&connection),
-            Err(err) => self.reply(
-                ctx,
-                node,
-                ConnMsg::Connected {
-                    to: request.from,
-                    error: err.to_errno().unsigned_abs(),
-                    from: 0,
-                    name: request.name,
-                    window: (0, 0),
-                },
-            ),
         }
     }
 

@@ -14,7 +14,10 @@ use kernel::{
 };
 
 use super::{
-    connections::Payers,
+    connections::{
+        Connections,
+        Payers, //
+    },
     state::{
         Phase,
         State, //
@@ -39,7 +42,8 @@ use crate::{
             RawWindowRange, //
         },
         window_alloc::WindowRange, //
-    }, //
+    },
+    user_abi::ledger::Payer, //
 };
 
 /// Returns the error for the errno with which a peer refuses a connection.
@@ -53,12 +57,12 @@ fn refusal(errno: u32) -> Error {
 }
 
 /// A request of a peer for a connection.
-pub(super) struct Request {
-    pub(super) from: u32,
-    pub(super) port: u32,
-    pub(super) flags: u32,
-    pub(super) name: u64,
-    pub(super) window: RawWindowRange,
+struct Request {
+    from: u32,
+    port: u32,
+    flags: u32,
+    name: u64,
+    window: RawWindowRange,
 }
 
 /// Checks the range of the peer's section that carries data to the peer, if data goes through the
@@ -80,7 +84,7 @@ fn peer_window(
 
 impl Request {
     /// Creates the connection that `node` requests, with number `id`. `payer` pays for the window.
-    pub(super) fn accept(
+    fn accept(
         &self,
         ctx: &ConnCtx<'_>,
         payers: Payers<'_>,
@@ -110,9 +114,92 @@ impl Request {
     }
 }
 
+impl Connections {
+    /// Handles a message of `node`.
+    pub(crate) fn handle_msg(&self, ctx: &ConnCtx<'_>, node: u32, msg: &ConnMsg) {
+        let to = match *msg {
+            ConnMsg::Connect {
+                from,
+                port,
+                flags,
+                name,
+                window,
+            } => {
+                let request = Request {
+                    from,
+                    port,
+                    flags,
+                    name,
+                    window,
+                };
+                return self.asked(ctx, node, &request);
+            }
+            ConnMsg::Connected { to, .. }
+            | ConnMsg::Disconnect { to, .. }
+            | ConnMsg::Disconnected { to }
+            | ConnMsg::Export { to, .. }
+            | ConnMsg::Done { to, .. }
+            | ConnMsg::Stream { to, .. } => to,
+        };
+        match self.of_peer(node, to) {
+            Some(connection) => connection.handle_msg(ctx, msg),
+            None => match *msg {
+                // It was abandoned, and has expired.
+                ConnMsg::Connected { error: 0, from, .. } => self.reply(
+                    ctx,
+                    node,
+                    ConnMsg::Disconnect {
+                        to: from,
+                        from: to,
+                        reset: true,
+                    },
+                ),
+                ConnMsg::Disconnect { from, .. } => {
+                    self.reply(ctx, node, ConnMsg::Disconnected { to: from });
+                }
+                _ => (),
+            },
+        }
+    }
+
+    /// Handles a request of `node` for a connection.
+    fn asked(&self, ctx: &ConnCtx<'_>, node: u32, request: &Request) {
+        let made = match self.listener(request.port) {
+            Some(listener) => {
+                let made = listener.offer(ctx, node, || {
+                    let peer = Payer::of_peer(ctx.ledger.clone(), node)?;
+                    let payers = (listener.payer(), Some(&peer));
+                    let make = |id| request.accept(ctx, payers, node, id);
+                    // This worker ends the session, too.
+                    self.insert(ctx, payers, None, make, |_| Ok(()))
+                });
+                if made.is_ok() && listener.is_once() {
+                    self.close_port(&listener);
+                }
+                made
+            }
+            None => Err(econnrefused()),
+        };
+        match made {
+            Ok(connection) => self.enqueue(&connection),
+            Err(err) => self.reply(
+                ctx,
+                node,
+                ConnMsg::Connected {
+                    to: request.from,
+                    error: err.to_errno().unsigned_abs(),
+                    from: 0,
+                    name: request.name,
+                    window: (0, 0),
+                },
+            ),
+        }
+    }
+}
+
 impl Connection {
     /// Handles a message of the peer, which named this connection.
-    pub(super) fn handle_msg(self: &Arc<Self>, ctx: &ConnCtx<'_>, msg: &ConnMsg) {
+    fn handle_msg(self: &Arc<Self>, ctx: &ConnCtx<'_>, msg: &ConnMsg) {
         {
             let mut state = self.state.lock();
             let state = &mut *state;
