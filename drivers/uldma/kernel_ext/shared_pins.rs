@@ -65,13 +65,14 @@ impl SharedPins {
     ///
     /// `ENOMEM`, and those of `charge`; the pin is the user's then.
     pub(super) fn enter(&self, page: Key, charge: &mut impl FnMut(bool) -> Result) -> Result<bool> {
+        // Reclaim of memory takes the lock, so nothing is allocated below it.
+        let room = Self::reserve()?;
         let mut pages = self.pages.lock();
         if let Some(known) = pages.get_mut(&page) {
             charge(false)?;
             known.users += 1;
             return Ok(false);
         }
-        let room = Self::reserve()?;
         charge(true)?;
         pages.insert(room.into_node(page, Use { users: 1, pins: 1 }));
         Ok(true)

@@ -44,6 +44,7 @@ use crate::{
     },
     kernel_ext::{
         dma,
+        noio::without_io,
         random,
         range_alloc::RangeAllocator, //
     },
@@ -192,9 +193,12 @@ impl Tpt {
         })
     }
 
+    /// Calls `f` under the lock of the tables. Reclaim of memory takes that, too, to evict what is in pin
+    /// caches, so no allocation of `f` waits for such reclaim.
     fn with<R>(&self, f: impl FnOnce(&mut Tables) -> Result<R>) -> Result<R> {
         let mut tables = self.tables.lock();
-        f(Option::as_mut(&mut *tables).ok_or(ENODEV)?)
+        let tables = Option::as_mut(&mut *tables).ok_or(ENODEV)?;
+        without_io(|| f(tables))
     }
 
     /// Returns the state from which a proof comes that the device cannot access memory any more.
