@@ -37,6 +37,8 @@
 //! * `Lmm::spaces`, `SpaceIds::pool`, `Ledger::accounts`, `Shared::retained` and the lock of the exports
 //!   are innermost, and so are `Shared::open_files`, except that `Events::state` is taken under it, and
 //!   `WindowAllocator::ranges`, except that `Peer::state` is.
+//! * A thread that looks for memory takes `Reclaimable::space` and `Space::state` if they are free, and then
+//!   the gate and what an invalidation takes. Holders of these allocate no memory, or without I/O.
 //! * Notifications of the memory manager take `Subscription::invalidations`, `DeferredWork::space` and
 //!   `SpaceEnd::open_file` only, one after the other; context switches take no lock.
 
@@ -88,8 +90,7 @@ use crate::{
         },
         gate::Gate,
         net::net_device::NetDevice,
-        ratelimit::dev_err_ratelimited,
-        shrinker::Shrink, //
+        ratelimit::dev_err_ratelimited, //
     },
     link::{
         export::Exports,
@@ -216,16 +217,6 @@ impl DeviceOps for Shared {
             RetainedSpaces::Last(last) => last.replace(space),
             RetainedSpaces::Unbound => None,
         }
-    }
-}
-
-impl Shrink for Shared {
-    fn count(&self) -> usize {
-        self.lmm.cached()
-    }
-
-    fn request_shrink(&self, objects: usize) {
-        self.lmm.request_shrink(objects);
     }
 }
 

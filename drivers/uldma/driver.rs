@@ -28,7 +28,6 @@ use crate::{
     kernel_ext::{
         chardev,
         net::net_device,
-        shrinker,
         sleep,
         wakeup,
         workqueue::ModuleQueues, //
@@ -89,8 +88,6 @@ struct Node<'bound, I> {
     debugfs: debugfs::Files,
     /// No packet is sent or received from here on.
     network: Option<net_device::Registration<'bound, Interface>>,
-    /// The shrinker is not called from here on.
-    shrinker: shrinker::Registration<Shared>,
     /// The device cannot be opened from here on.
     chardev: chardev::Registration<'bound, OpenFile>,
     /// Ends all calls, mappings and DMA.
@@ -116,7 +113,6 @@ impl<'bound, I: 'bound> Node<'bound, I> {
             _sleep: sleep,
             working: binding.enable()?,
             chardev: chardev::Registration::new(dev, c"uldma", shared.clone())?,
-            shrinker: shrinker::Registration::new(c"uldma-pins", shared.clone())?,
             network: register_network(dev, &shared, chardev.number())?,
             debugfs <- debugfs::Files::new(chardev.number(), shared),
         }? Error)

@@ -45,6 +45,7 @@ unsafe extern "C" {
         addr: c_ulong,
         page: *mut bindings::page,
     ) -> bool;
+    fn uldma_mark_dirty_now(page: *mut bindings::page) -> bool;
 }
 
 /// Number of pages per call; bounds the time between two checks for pending signals.
@@ -101,7 +102,7 @@ pub(crate) struct PinnedPages {
     count: usize,
     /// Number in the address space of the first page of the set.
     base: usize,
-    /// True if the device may have written to the pages, so that they are dirty.
+    /// True if the device may have written to the pages since they were marked as dirty.
     writable: bool,
     /// The table that the pages were entered into, all of them; none if the pins are this object's.
     shared: Option<Arc<SharedPins>>,
@@ -183,6 +184,19 @@ impl PinnedPages {
     /// Notes that the device may write to the pages from now on.
     pub(crate) fn set_writable(&mut self) {
         self.writable = true;
+    }
+
+    /// Marks the pages as dirty if the device may have written to them, without waiting. Returns true if
+    /// nothing is left to mark.
+    pub(crate) fn mark_dirty_now(&self) -> bool {
+        let mut pages = self.as_raw_slice().iter();
+        // SAFETY: By the type invariant these are pages that cannot go away.
+        !self.writable || pages.all(|page| unsafe { uldma_mark_dirty_now(*page) })
+    }
+
+    /// Notes that the device has not written to the pages since they were marked as dirty, and will not.
+    pub(crate) fn set_clean(&mut self) {
+        self.writable = false;
     }
 
     /// Moves the pages from `at` on into an object of their own.

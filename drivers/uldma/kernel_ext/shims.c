@@ -16,6 +16,7 @@
 #include <linux/ratelimit.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/shrinker.h>
 #include <linux/smp.h>
 #include <linux/srcu.h>
 #include <linux/suspend.h>
@@ -485,4 +486,33 @@ int uldma_pm_notifier_register(struct notifier_block *notifier)
 void uldma_pm_notifier_unregister(struct notifier_block *notifier)
 {
 	unregister_pm_notifier(notifier);
+}
+
+struct shrinker *uldma_shrinker_alloc(const char *name)
+{
+	return shrinker_alloc(SHRINKER_MEMCG_AWARE | SHRINKER_NUMA_AWARE, "%s",
+			      name);
+}
+
+/* Returns true if the thread that reclaims memory may take locks of file systems. */
+bool uldma_may_reclaim(const struct shrink_control *sc)
+{
+	return sc->gfp_mask & __GFP_FS;
+}
+
+/*
+ * Marks a pinned page as dirty, unless a thread has locked its folio, which may be
+ * the current one. Returns true if it is dirty now.
+ */
+bool uldma_mark_dirty_now(struct page *page)
+{
+	struct folio *folio = page_folio(page);
+
+	if (folio_test_dirty(folio))
+		return true;
+	if (!folio_trylock(folio))
+		return false;
+	folio_mark_dirty(folio);
+	folio_unlock(folio);
+	return true;
 }

@@ -14,6 +14,8 @@ struct inode;
 struct mm_struct;
 struct notifier_block;
 struct page;
+struct shrink_control;
+struct shrinker;
 struct srcu_struct;
 struct task_struct;
 struct vm_area_struct;
@@ -74,6 +76,9 @@ unsigned long uldma_array_index_nospec(unsigned long index,
 				       unsigned long length);
 struct workqueue_struct *uldma_workqueue_new(const char *name,
 					     unsigned int flags, int max_active);
+struct shrinker *uldma_shrinker_alloc(const char *name);
+bool uldma_may_reclaim(const struct shrink_control *sc);
+bool uldma_mark_dirty_now(struct page *page);
 unsigned int uldma_noio_save(void);
 void uldma_noio_restore(unsigned int flags);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);

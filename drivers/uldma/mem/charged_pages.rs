@@ -88,6 +88,11 @@ impl ChargedPages {
         self.pages.set_writable();
     }
 
+    /// Notes that the device has not written to the pages since they were marked as dirty, and will not.
+    pub(crate) fn set_clean(&mut self) {
+        self.pages.set_clean();
+    }
+
     /// Shares the pins with other devices from now on.
     ///
     /// # Errors

@@ -25,9 +25,12 @@ use kernel::{
 };
 
 use crate::{
-    kernel_ext::global::{
-        Global,
-        Keeper, //
+    kernel_ext::{
+        global::{
+            Global,
+            Keeper, //
+        },
+        shrinker::Shrinker, //
     },
     user_abi::ledger::Payer, //
 };
@@ -47,6 +50,7 @@ mod pin;
 mod pin_plan;
 pub(crate) mod pinned_range;
 pub(crate) mod range;
+mod reclaim;
 mod retire;
 mod revalidate;
 pub(crate) mod space;
@@ -57,6 +61,7 @@ mod worker;
 
 use address_spaces::AddressSpaces;
 pub(crate) use cache::Limits;
+use reclaim::Reclaimable;
 pub(crate) use space::Options;
 use space::{
     DeviceOps,
@@ -71,8 +76,14 @@ use space_id::{
 /// The spaces of all devices.
 static ADDRESS_SPACES: Global<AddressSpaces<Space>> = Global::new();
 
+type PinShrinker = Shrinker<Reclaimable>;
+
+/// The shrinker of all pin caches.
+static SHRINKER: Global<PinShrinker> = Global::new();
+
 /// The state that the managers of all devices share, which exists as long as the module.
 pub(crate) struct ModuleState {
+    _shrinker: Keeper<PinShrinker>,
     _address_spaces: Keeper<AddressSpaces<Space>>,
 }
 
@@ -84,6 +95,7 @@ impl ModuleState {
     /// `ENOMEM`, `EBUSY` if it exists.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
+            _shrinker: SHRINKER.keep(Shrinker::new(c"uldma-pins")?)?,
             _address_spaces: ADDRESS_SPACES.keep(AddressSpaces::new()?)?,
         })
     }
@@ -96,6 +108,7 @@ pub(crate) struct Lmm {
     /// Number of pages in all pin caches.
     cached: Arc<Atomic<usize>>,
     ids: Arc<SpaceIds>,
+    shrinker: Arc<PinShrinker>,
     /// The spaces of all devices.
     all: Arc<AddressSpaces<Space>>,
     /// By the address of the `mm_struct`, which a space keeps allocated.
@@ -120,6 +133,7 @@ impl Lmm {
                 options,
                 cached: Arc::new(Atomic::new(0), GFP_KERNEL)?,
                 ids: SpaceIds::new()?,
+                shrinker: SHRINKER.get().ok_or(ENODEV)?,
                 all: ADDRESS_SPACES.get().ok_or(ENODEV)?,
                 spaces <- new_mutex!(RBTree::new(), "uldma::Lmm::spaces"),
             }))
@@ -180,7 +194,7 @@ impl Lmm {
         drop(spaces);
         drop(gone);
         space.stop_work();
-        space.shrink(usize::MAX);
+        space.evict_all(&space.device.access());
         self.all.leave(space.key(), space);
     }
 
@@ -195,12 +209,13 @@ impl Lmm {
         self.cached.load(Relaxed)
     }
 
-    /// Requests each pin cache to release `pages` pages. Does not wait for any lock.
-    pub(crate) fn request_shrink(&self, pages: usize) {
-        if let Some(spaces) = self.spaces.try_lock() {
-            for users in spaces.values() {
-                users.space.deferred_work.request_shrink(pages);
-            }
-        }
+    /// Lets reclaim of memory release pages that the cache of `space` has, for the control group of the
+    /// current process. A charge to that may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn make_shrinkable(&self, space: &Space) -> Result {
+        space.make_shrinkable(&self.shrinker)
     }
 }

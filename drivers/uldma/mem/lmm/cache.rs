@@ -22,7 +22,8 @@ use kernel::{
 
 use super::{
     pinned_range::PinnedRange,
-    range::PageRange, //
+    range::PageRange,
+    reclaim::Reclaimable, //
 };
 
 /// Limits of the pin cache of one address space.
@@ -37,21 +38,26 @@ pub(super) struct Cache {
     /// The ranges by the time when they were added.
     locks: RBTree<u64, PinnedRange>,
     count: usize,
-    pages: usize,
     clock: u64,
     limits: Limits,
+    /// Has the number of pages of all ranges; a page counts once for each range.
+    reclaimable: Arc<Reclaimable>,
     /// Number of pages in all pin caches of the device.
     total: Arc<Atomic<usize>>,
 }
 
 impl Cache {
-    pub(super) fn new(limits: Limits, total: Arc<Atomic<usize>>) -> Self {
+    pub(super) fn new(
+        limits: Limits,
+        reclaimable: Arc<Reclaimable>,
+        total: Arc<Atomic<usize>>,
+    ) -> Self {
         Self {
             locks: RBTree::new(),
             count: 0,
-            pages: 0,
             clock: 0,
             limits,
+            reclaimable,
             total,
         }
     }
@@ -63,12 +69,12 @@ impl Cache {
 
     /// Returns the number of pages of all ranges; a page counts once for each range.
     pub(super) fn pages(&self) -> usize {
-        self.pages
+        self.reclaimable.pages.load(Relaxed)
     }
 
     /// Returns true if the cache exceeds its limits.
     pub(super) fn is_full(&self) -> bool {
-        self.count > self.limits.locks || self.pages > self.limits.bytes >> PAGE_SHIFT
+        self.count > self.limits.locks || self.pages() > self.limits.bytes >> PAGE_SHIFT
     }
 
     /// Returns true if an empty cache would have room for `range`.
@@ -85,7 +91,7 @@ impl Cache {
         let pages = pinned.range().len();
         self.clock += 1;
         self.count += 1;
-        self.pages += pages;
+        self.reclaimable.pages.fetch_add(pages, Relaxed);
         self.total.fetch_add(pages, Relaxed);
         self.locks.insert(room.into_node(self.clock, pinned));
     }
@@ -95,7 +101,7 @@ impl Cache {
         let pinned = self.locks.remove(&time)?;
         let pages = pinned.range().len();
         self.count -= 1;
-        self.pages -= pages;
+        self.reclaimable.pages.fetch_sub(pages, Relaxed);
         self.total.fetch_sub(pages, Relaxed);
         Some(pinned)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deferred work of a space: revalidation and shrinking. The memory manager requests both in
-//! contexts that hold locks and must not sleep.
+//! Deferred work of a space: revalidation, which the memory manager requests in contexts that hold locks
+//! and must not sleep.
 //!
 //! Each space has a work item. A revalidation waits for the process whose memory it checks: for its
 //! file locks within a limit, and for its `mmap_lock` and its changes as long as these take. So all
@@ -38,8 +38,6 @@ use super::subscription::Revalidator;
 pub(super) struct DeferredWork<W> {
     /// True if addresses were invalidated.
     changed: Atomic<bool>,
-    /// Number of pages that the cache has to release.
-    to_shrink: Atomic<usize>,
     /// True if the space has no user any more, so that a revalidation stops waiting.
     #[pin]
     left: Mutex<bool>,
@@ -60,7 +58,6 @@ where
             left <- new_mutex!(false, "uldma::DeferredWork::left"),
             leaving <- new_condvar!("uldma::DeferredWork::leaving"),
             changed: Atomic::new(false),
-            to_shrink: Atomic::new(0),
             space <- new_spinlock!(None, "uldma::DeferredWork::space"),
         })
     }
@@ -99,17 +96,6 @@ where
     /// Returns true if addresses were invalidated since the last call.
     pub(super) fn take_changed(&self) -> bool {
         self.changed.xchg(false, Relaxed)
-    }
-
-    /// Returns the number of pages that the cache has to release since the last call.
-    pub(super) fn take_to_shrink(&self) -> usize {
-        self.to_shrink.xchg(0, Relaxed)
-    }
-
-    /// Requests the cache to release `pages` pages.
-    pub(super) fn request_shrink(&self, pages: usize) {
-        self.to_shrink.store(pages, Relaxed);
-        self.queue();
     }
 }
 

@@ -116,15 +116,4 @@ impl Space {
             self.drop_cached(state, time, device);
         }
     }
-
-    /// Evicts ranges, the oldest first, until `pages` pages are released or the cache is empty.
-    /// Returns the number of released pages.
-    pub(super) fn shrink(self: &Arc<Self>, pages: usize) -> usize {
-        let device = &self.device.access();
-        let mut state = self.state.lock();
-        let before = state.cache.pages();
-        let given = |state: &SpaceState| before - state.cache.pages();
-        while given(&state) < pages && self.evict(&mut state, device) {}
-        given(&state)
-    }
 }

@@ -28,7 +28,8 @@ use kernel::{
         },
         Arc,
         CondVar,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
     task::CurrentTask,
     workqueue::{
@@ -44,7 +45,8 @@ use crate::{
             self,
             Remover, //
         },
-        shared_pins::SharedPins, //
+        shared_pins::SharedPins,
+        shrinker::Shrinkable, //
     },
     mem::tpt::Entered,
     user_abi::ledger::Payer, //
@@ -77,7 +79,9 @@ use super::{
         gaps,
         PageRange, //
     },
-    space_id::SpaceId, //
+    reclaim::Reclaimable,
+    space_id::SpaceId,
+    PinShrinker, //
 };
 
 /// Operations of the device of a space.
@@ -107,6 +111,7 @@ pub(crate) struct Options {
 /// 5. the table of shared pins 6. `retention`. A caller that is inside of the gate does not take
 /// `state`, whose holder may wait for unbind.
 /// Memory is not faulted in under `state`, so a caller that takes it does not wait for a process.
+/// A thread that looks for memory takes `Reclaimable::space` and `state` if they are free, and then 3 to 6.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Space {
     id: SpaceId,
@@ -122,6 +127,10 @@ pub(crate) struct Space {
     pub(super) pages: Atomic<usize>,
     pub(super) device: Arc<dyn DeviceOps>,
     pub(super) deferred_work: Arc<DeferredWork<Space>>,
+    /// The pin cache, for reclaim of memory.
+    pub(super) reclaimable: Arc<Reclaimable>,
+    /// The same as the shrinker knows it, once the cache was turned on.
+    shrinkable: SetOnce<Shrinkable<Reclaimable>>,
     /// Milliseconds for which a run of the worker waits for file locks.
     pub(super) revalidate_ms: u32,
     /// The spaces of all devices.
@@ -232,35 +241,40 @@ impl Space {
         (all, sharing): (Arc<AddressSpaces<Self>>, Arc<Sharing>),
     ) -> impl PinInit<Self, Error> {
         let mm: ARef<Mm> = (&**mm).into();
-        let state = SpaceState {
-            map: AreaMap::new(options.merge),
-            records: RBTree::new(),
-            spare_record: None,
-            spare_area: None,
-            next_number: 0,
-            reserved: KVec::new(),
-            waiting: 0,
-            cache: Cache::new(options.cache, cached),
-            counters: Counters::default(),
-            retained: Areas::default(),
-        };
-        try_pin_init!(Self {
-            id,
-            payer,
-            mm,
-            is_watchable: Atomic::new(false),
-            remover: Remover::new()?,
-            pages: Atomic::new(0),
-            device,
-            deferred_work: Arc::pin_init(DeferredWork::new(), GFP_KERNEL)?,
-            revalidate_ms: options.revalidate_ms,
-            all,
-            sharing,
-            members: Members::new()?,
-            work <- new_work!("uldma::Space::work"),
-            entered <- new_condvar!("uldma::Space::entered"),
-            state <- new_mutex!(state, "uldma::Space::state"),
-            retention <- new_mutex!(Retention::default(), "uldma::Space::retention"),
+        pin_init::pin_init_scope(move || {
+            let reclaimable = Arc::pin_init(Reclaimable::new(), GFP_KERNEL)?;
+            let state = SpaceState {
+                map: AreaMap::new(options.merge),
+                records: RBTree::new(),
+                spare_record: None,
+                spare_area: None,
+                next_number: 0,
+                reserved: KVec::new(),
+                waiting: 0,
+                cache: Cache::new(options.cache, reclaimable.clone(), cached),
+                counters: Counters::default(),
+                retained: Areas::default(),
+            };
+            Ok(try_pin_init!(Self {
+                id,
+                payer,
+                mm,
+                is_watchable: Atomic::new(false),
+                remover: Remover::new()?,
+                pages: Atomic::new(0),
+                device,
+                deferred_work: Arc::pin_init(DeferredWork::new(), GFP_KERNEL)?,
+                reclaimable,
+                shrinkable: SetOnce::new(),
+                revalidate_ms: options.revalidate_ms,
+                all,
+                sharing,
+                members: Members::new()?,
+                work <- new_work!("uldma::Space::work"),
+                entered <- new_condvar!("uldma::Space::entered"),
+                state <- new_mutex!(state, "uldma::Space::state"),
+                retention <- new_mutex!(Retention::default(), "uldma::Space::retention"),
+            }))
         })
     }
 
@@ -294,6 +308,20 @@ impl Space {
         if !self.is_watchable.load(Acquire) {
             mmu_notifier::prepare(mm)?;
             self.is_watchable.store(true, Release);
+        }
+        Ok(())
+    }
+
+    /// Lets `shrinker` release pages of the cache where the memory of the machine is short, or that of
+    /// the current process's control group. Does so once.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn make_shrinkable(&self, shrinker: &Arc<PinShrinker>) -> Result {
+        if self.shrinkable.as_ref().is_none() {
+            let shrinkable = Shrinkable::new(shrinker.clone(), self.reclaimable.clone())?;
+            self.shrinkable.populate(shrinkable);
         }
         Ok(())
     }

@@ -112,9 +112,15 @@ impl Space {
             }
             None => ended.free(&device.tpt.quiet().wait()),
         };
+        self.uncount(state, freed);
+        Ok(others)
+    }
+
+    /// Counts pages that were unpinned, and keeps the memory of an area. Returns the number of pages.
+    pub(super) fn uncount(&self, state: &mut SpaceState, freed: Freed) -> usize {
         self.pages.fetch_sub(freed.pages, Relaxed);
         state.spare_area = freed.spare.or(state.spare_area.take());
-        Ok(others)
+        freed.pages
     }
 
     /// Removes page entries and frees what they were for. Areas that the device may still access
@@ -154,7 +160,7 @@ impl Space {
 
 impl SpaceState {
     /// Removes the record of a range, and moves areas without other users to `ended`.
-    fn release(&mut self, pinned: &PinnedRange, ended: &mut Areas<PinnedArea>) {
+    pub(super) fn release(&mut self, pinned: &PinnedRange, ended: &mut Areas<PinnedArea>) {
         let Some(record) = self.records.get(&pinned.number) else {
             return;
         };

@@ -10,15 +10,17 @@ use kernel::{
 use super::space::Space;
 
 impl Space {
-    /// Allows the work item to be queued, until [`Space::stop_work`].
+    /// Allows the work item to be queued, and reclaim of memory to evict, until [`Space::stop_work`].
     pub(super) fn start_work(self: &Arc<Self>) {
         self.deferred_work.start(self.clone());
+        self.reclaimable.start(self.clone());
     }
 
-    /// Forbids the work item to be queued. One that runs may wait for the address space, and has a
+    /// Forbids both. A work item that runs may wait for the address space, and has a
     /// reference of its own.
     pub(super) fn stop_work(&self) {
         drop(self.deferred_work.stop());
+        self.reclaimable.stop();
     }
 }
 
@@ -29,6 +31,5 @@ impl WorkItem for Space {
         if this.deferred_work.take_changed() {
             this.revalidate();
         }
-        this.shrink(this.deferred_work.take_to_shrink());
     }
 }

@@ -303,6 +303,11 @@ impl Reachable {
         self.pages.set_writable();
     }
 
+    /// Notes that the device has not written to the pages since they were marked as dirty, and will not.
+    pub(crate) fn set_clean(&mut self) {
+        self.pages.set_clean();
+    }
+
     /// Splits off what begins with page number `at`.
     pub(crate) fn split_off(&mut self, at: usize) -> Self {
         // A run has no more than `u32::MAX` pages.

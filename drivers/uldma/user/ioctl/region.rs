@@ -225,6 +225,9 @@ pub(super) fn lmm(open_file: &OpenFile, user: &User, writable: bool) -> Result {
         open_file.check_space()?;
     }
     open_file.shared.gate.check()?;
+    if keep == Some(true) {
+        open_file.shared.lmm.make_shrinkable(&open_file.space)?;
+    }
     let summary = open_file.space.summary();
     let limits = open_file.shared.lmm.options().cache;
     arg.out_areas = u32::try_from(summary.areas)?;
