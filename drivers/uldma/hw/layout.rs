@@ -399,6 +399,11 @@ word! {
         WRITE = 2;
         /// The page is the peer's.
         REMOTE = 3;
+        /// The page is not pinned, so there are times without it: then the entry is not [`VALID`](Self::VALID),
+        /// but still has its space and rights.
+        OPTIMISTIC = 4;
+        /// An optimistic page that the device may read now, but not write, whatever the rights say.
+        READ_ONLY = 5;
     }
 
     fields {

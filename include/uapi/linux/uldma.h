@@ -776,6 +776,8 @@ struct uldma_lmm {
  * @ULDMA_DMA_NOT_READY: the peer has not posted a receive descriptor in time
  * @ULDMA_DMA_TOO_LONG: the message is longer than the posted buffer, or than
  *	the longest message of the endpoint
+ * @ULDMA_DMA_NOT_RESIDENT: the next page of memory that is not pinned is not in
+ *	memory now; the bytes before it were moved
  *
  * The load that initiates returns the negated value of a refusal; completion
  * records carry the value itself.
@@ -801,6 +803,7 @@ enum uldma_dma_status {
 	ULDMA_DMA_NOT_ALIGNED = 17,
 	ULDMA_DMA_NOT_READY = 18,
 	ULDMA_DMA_TOO_LONG = 19,
+	ULDMA_DMA_NOT_RESIDENT = 20,
 };
 
 /**

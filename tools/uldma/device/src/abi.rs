@@ -50,11 +50,13 @@ pub enum Status {
     NotReady = 18,
     /// The message is longer than the posted buffer, or than the longest message of the endpoint.
     TooLong = 19,
+    /// The next page of optimistic memory is not in memory.
+    NotResident = 20,
 }
 
 impl Status {
     /// All statuses, in the order of their numbers.
-    pub const ALL: [Status; 20] = [
+    pub const ALL: [Status; 21] = [
         Status::Ok,
         Status::NoArgs,
         Status::BadSize,
@@ -75,7 +77,14 @@ impl Status {
         Status::NotAligned,
         Status::NotReady,
         Status::TooLong,
+        Status::NotResident,
     ];
+
+    /// Returns true if a transfer ends with it before a page that there is at another time: what it has
+    /// moved until then is whole.
+    pub fn is_miss(self) -> bool {
+        self == Status::NotResident
+    }
 
     /// Returns the value that an initiating load reads for this status.
     pub fn negated(self) -> i64 {

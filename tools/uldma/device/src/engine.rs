@@ -242,9 +242,16 @@ struct Found {
     /// Which of its memories.
     memory: Memory,
     segments: Vec<Segment>,
+    /// The reason for which the segments end before the chunk does.
+    miss: Option<Status>,
 }
 
 impl Found {
+    /// Returns the bytes of the segments.
+    fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.length).sum()
+    }
+
     /// Returns the memory that the segments are of.
     fn memory<'a>(&self, memories: &[&'a GuestMemory]) -> Option<&'a GuestMemory> {
         let node = memories.get(self.node).copied()?;
@@ -281,7 +288,7 @@ impl Scratch {
                     moved,
                     from_window: self.source.memory == Memory::Section,
                     to_window: self.destination.memory == Memory::Section,
-                    error: copied.err().map(|_| Status::BusError),
+                    error: copied.err().map_or(self.miss(), |_| Some(Status::BusError)),
                     word: None,
                 })
             }
@@ -297,7 +304,19 @@ impl Scratch {
         }
     }
 
+    /// Returns the reason for which the shorter side ends before the chunk does.
+    fn miss(&self) -> Option<Status> {
+        let by_bytes = |found: &&Found| found.bytes();
+        let shorter = [&self.source, &self.destination]
+            .into_iter()
+            .min_by_key(by_bytes);
+        shorter.and_then(|found| found.miss)
+    }
+
     fn change_word(&self, operation: Atomic, memory: &GuestMemory) -> Result<u64, Status> {
+        if let Some(miss) = self.source.miss.or(self.destination.miss) {
+            return Err(miss);
+        }
         // A word that is aligned is in one page.
         let address = match self.destination.segments.as_slice() {
             [one] if one.address % Atomic::BYTES == 0 => one.address,
@@ -362,10 +381,10 @@ impl<'a> Resolver<'a> {
         found: &mut Found,
     ) -> Result<(), Status> {
         let segments = &mut found.segments;
-        let (owner, memory) =
-            walk::segments(&self.access_check, side, done, length, right, segments)?;
-        found.memory = memory;
-        found.node = match owner {
+        let walked = walk::segments(&self.access_check, side, done, length, right, segments)?;
+        found.memory = walked.memory;
+        found.miss = walked.miss;
+        found.node = match walked.owner {
             Owner::Own => self.node,
             Owner::Peer(node) => node as usize,
         };

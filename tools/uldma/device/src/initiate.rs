@@ -145,8 +145,11 @@ impl Model {
         let page = self.resolve(node, memories, |resolver| {
             Ok(resolver.access_check().own.page(at.entry)?)
         });
+        let has_address = |word: PageWord| {
+            !word.contains(PageWord::REMOTE) && !word.contains(PageWord::OPTIMISTIC)
+        };
         match page {
-            Ok(page) if !page.word.contains(PageWord::REMOTE) => {
+            Ok(page) if has_address(page.word) => {
                 let address = page.word.address();
                 ShadowRef::of_page(at.entry, at.offset, address)
             }

@@ -153,7 +153,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         Ok(self.bus.load64(address)?)
     }
 
-    /// A valid page entry.
+    /// A page entry that is valid, or optimistic.
     pub fn page(&self, index: u32) -> Result<PageEntry, EntryError> {
         if let Some(page) = self.pages.get(index) {
             return Ok(page);
@@ -405,11 +405,12 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
     }
 }
 
-/// Decodes a page entry from its first word, its second, and its first again; fails if it is not
-/// valid.
+/// Decodes a page entry from its first word, its second, and its first again; fails if it is neither
+/// valid nor optimistic.
 fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, EntryError> {
     let (word, again) = (PageWord::from_bits(word), PageWord::from_bits(again));
-    if !word.contains(PageWord::VALID) || word != again {
+    let has_owner = word.contains(PageWord::VALID) || word.contains(PageWord::OPTIMISTIC);
+    if !has_owner || word != again {
         return Err(EntryError::NotValid);
     }
     Ok(PageEntry {

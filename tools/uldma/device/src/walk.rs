@@ -40,6 +40,17 @@ pub enum Memory {
     Section,
 }
 
+/// What the segments of a side are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walked {
+    /// The node whose bus addresses they are.
+    pub owner: Owner,
+    /// The memory whose addresses they are.
+    pub memory: Memory,
+    /// The reason for which they end before the first page that is not there now.
+    pub miss: Option<Status>,
+}
+
 /// Appends a page's bytes to the segments, or lengthens the last one.
 fn append(segments: &mut Vec<Segment>, address: u64, length: u64) {
     if let Some(last) = segments.last_mut() {
@@ -61,10 +72,25 @@ fn check_page(page: &PageEntry, space: u32, right: Right) -> Result<u64, Status>
     if !page.word.contains(page_right(right)) {
         return Err(Status::NoRight);
     }
+    let is_there = page.word.contains(PageWord::VALID)
+        && (right == Right::Read || !page.word.contains(PageWord::READ_ONLY));
+    if !is_there {
+        return Err(Status::NotResident);
+    }
     Ok(page.word.address())
 }
 
-/// Segments of `length` bytes from `position` of a region that was checked.
+/// Separates the miss that ends a walk from what refuses it.
+fn miss_of(walked: Result<(), Status>) -> Result<Option<Status>, Status> {
+    match walked {
+        Ok(()) => Ok(None),
+        Err(status) if status.is_miss() => Ok(Some(status)),
+        Err(status) => Err(status),
+    }
+}
+
+/// Segments of `length` bytes from `position` of a region that was checked, or of those before a page
+/// that is missing.
 fn walk_region<B: Bus + ?Sized>(
     view: &View<'_, B>,
     region: &RegionEntry,
@@ -72,7 +98,7 @@ fn walk_region<B: Bus + ?Sized>(
     length: u64,
     right: Right,
     segments: &mut Vec<Segment>,
-) -> Result<Memory, Status> {
+) -> Result<(Memory, Option<Status>), Status> {
     let shift = view.page_shift();
     let fits = position
         .checked_add(length)
@@ -81,7 +107,7 @@ fn walk_region<B: Bus + ?Sized>(
     let mut at = start.ok_or(Status::Bounds)?;
     if region.flags.contains(RegionFlags::WINDOW) {
         append(segments, at, length);
-        return Ok(Memory::Section);
+        return Ok((Memory::Section, None));
     }
     let mut left = length;
     while left > 0 {
@@ -89,7 +115,7 @@ fn walk_region<B: Bus + ?Sized>(
         let mut skip = at & ((1 << shift) - 1);
         let wanted = (skip + left).div_ceil(1 << shift);
         range.pages = u64::from(range.pages).min(wanted) as u32;
-        view.pages(range, |page| {
+        let walked = view.pages(range, |page| {
             let address = check_page(&page, region.space, right)?;
             let bytes = left.min((1 << shift) - skip);
             let address = address.checked_add(skip).ok_or(Status::BusError)?;
@@ -98,9 +124,13 @@ fn walk_region<B: Bus + ?Sized>(
             at = at.checked_add(bytes).ok_or(Status::Bounds)?;
             skip = 0;
             Ok(())
-        })?;
+        });
+        let miss = miss_of(walked)?;
+        if miss.is_some() {
+            return Ok((Memory::Bus, miss));
+        }
     }
-    Ok(Memory::Bus)
+    Ok((Memory::Bus, None))
 }
 
 /// Returns the region of a buffer that a peer posted, if it is still the same.
@@ -117,7 +147,8 @@ fn posted_region<B: Bus + ?Sized>(
     same.then_some(region).ok_or(Status::Remote)
 }
 
-/// Finds the segments of the `length` bytes that follow the first `done` bytes of a side.
+/// Finds the segments of the `length` bytes that follow the first `done` bytes of a side, or of those
+/// before a page that is missing.
 ///
 /// [`Status::Aborted`] for a region that has ended or was replaced since it was named; other
 /// statuses as the checks return them.
@@ -128,8 +159,13 @@ pub fn segments<B: Bus + ?Sized>(
     length: u64,
     right: Right,
     segments: &mut Vec<Segment>,
-) -> Result<(Owner, Memory), Status> {
+) -> Result<Walked, Status> {
     segments.clear();
+    let walked = |owner, (memory, miss)| Walked {
+        owner,
+        memory,
+        miss,
+    };
     let own_region = |index, generation| {
         let region = access_check
             .own
@@ -150,13 +186,13 @@ pub fn segments<B: Bus + ?Sized>(
         Location::Page { entry, offset } => {
             let one = EntryRange { entry, pages: 1 };
             let start = offset.checked_add(done).ok_or(Status::Bounds)?;
-            access_check.own.pages(one, |page| {
+            let found = access_check.own.pages(one, |page| {
                 let address = check_page(&page, side.space, right)?;
                 let address = address.checked_add(start).ok_or(Status::BusError)?;
                 append(segments, address, length);
                 Ok(())
-            })?;
-            return Ok((Owner::Own, Memory::Bus));
+            });
+            return Ok(walked(Owner::Own, (Memory::Bus, miss_of(found)?)));
         }
         Location::Region {
             region,
@@ -168,8 +204,8 @@ pub fn segments<B: Bus + ?Sized>(
                 return Err(Status::Aborted);
             }
             let position = position.checked_add(done).ok_or(Status::Bounds)?;
-            let memory = walk_region(&access_check.own, &entry, position, length, right, segments)?;
-            return Ok((Owner::Own, memory));
+            let found = walk_region(&access_check.own, &entry, position, length, right, segments)?;
+            return Ok(walked(Owner::Own, found));
         }
         Location::Import {
             region,
@@ -183,14 +219,14 @@ pub fn segments<B: Bus + ?Sized>(
         Location::Listed(list) => {
             let each = |address, bytes| append(segments, address, bytes);
             access_check.own.listed(list, done, length, each)?;
-            return Ok((Owner::Own, Memory::Bus));
+            return Ok(walked(Owner::Own, (Memory::Bus, None)));
         }
         Location::PostedList(peer) => {
             let view = access_check.peer(peer.node, peer.link_generation)?;
             let each = |address, bytes| append(segments, address, bytes);
             view.listed(peer.list, done, length, each)
                 .map_err(|_| Status::Remote)?;
-            return Ok((Owner::Peer(peer.node), Memory::Bus));
+            return Ok(walked(Owner::Peer(peer.node), (Memory::Bus, None)));
         }
     };
     let peer = access_check.peer(remote.node, remote.link_generation)?;
@@ -199,9 +235,9 @@ pub fn segments<B: Bus + ?Sized>(
         _ => exported_region(peer, remote.region, remote.generation, &[right])?,
     };
     let position = remote.position.checked_add(done).ok_or(Status::Bounds)?;
-    let memory = walk_region(peer, &exported, position, length, right, segments)
+    let found = walk_region(peer, &exported, position, length, right, segments)
         .map_err(|_| Status::Remote)?;
-    Ok((Owner::Peer(remote.node), memory))
+    Ok(walked(Owner::Peer(remote.node), found))
 }
 
 /// Copies the bytes of one list of segments to those of another; both hold `length` bytes.

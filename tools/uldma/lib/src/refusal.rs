@@ -65,6 +65,9 @@ pub enum Refusal {
     /// The message is longer than the posted buffer, or than the endpoint allows.
     #[error("the message is longer than the posted buffer, or than the endpoint allows")]
     TooLong,
+    /// The next page of optimistic memory is not in memory; what came before it was moved.
+    #[error("a page that is not pinned is not in memory")]
+    NotResident,
     /// The method stores to the source's shadow page, which is mapped for loads only.
     #[error("the method passes the source by a store, and the source is not writable")]
     SourceNotWritable,
@@ -117,6 +120,7 @@ impl Refusal {
             uapi::ULDMA_DMA_NOT_ALIGNED => Self::NotAligned,
             uapi::ULDMA_DMA_NOT_READY => Self::NotReady,
             uapi::ULDMA_DMA_TOO_LONG => Self::TooLong,
+            uapi::ULDMA_DMA_NOT_RESIDENT => Self::NotResident,
             other => Self::Unknown(other.into()),
         })
     }
@@ -152,6 +156,7 @@ impl Refusal {
             }
             Self::NotReady => "does the peer post buffers before messages are sent?",
             Self::TooLong => "send shorter messages, or have the peer post longer buffers",
+            Self::NotResident => "ask the owner of the memory by a message",
             Self::SourceNotWritable => "register the source for reading and writing",
             Self::DestinationNotReadable => "register the destination for reading and writing",
             Self::NotMappedOut => "map it out first (Context::map_out), or use another method",

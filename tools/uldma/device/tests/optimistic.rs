@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory that is not pinned: a transfer ends before the first page that is missing.
+
+mod common;
+
+use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE};
+use common::{pattern, FREE, PAGE, PAGE_RIGHTS};
+use uldma_device::abi::Status;
+use uldma_device::layout::{PageEntry, PageWord};
+
+const LENGTH: u64 = 6 * PAGE;
+const OPTIMISTIC: PageWord = PageWord::OPTIMISTIC;
+/// First page entries of regions 1, 2 and 3, and positions of their first bytes in their first pages.
+const SOURCE: (u32, u64) = (10, 0x123);
+const TARGET: (u32, u64) = (500, 0x456);
+const REMOTE: (u32, u64) = (77, 0x789);
+
+/// An entry of a page that is missing.
+fn missing(space: u32, rights: PageWord) -> PageEntry {
+    PageEntry {
+        word: OPTIMISTIC | rights,
+        space,
+        region: 0,
+    }
+}
+
+const RIGHTS: PageWord = PageWord::READ.union(PageWord::WRITE);
+
+/// Regions, of which a page of one is missing: page `number` of that whose entries begin at `first`.
+fn rig_without(node: usize, space: u32, first: u32, number: u32) -> Rig {
+    let mut rig = Rig::new();
+    rig.regions(LENGTH);
+    rig.guests[node].put_page(first + number, &missing(space, RIGHTS));
+    rig
+}
+
+/// Bytes before page `number` of a region that begins at `offset` of its first page.
+fn before(number: u32, offset: u64) -> u64 {
+    u64::from(number) * PAGE - offset
+}
+
+/// Copies between two regions. Returns bytes and status.
+fn copy(rig: &mut Rig, from: u32, to: u32, ticket: i64) -> (u64, u64) {
+    let began = rig.initiate(0, OURS, at(from, 0), at(to, 0), LENGTH as u32);
+    assert_eq!(began, ticket);
+    rig.run();
+    let (_, bytes, status) = rig.guests[0].record(OURS, ticket as u64);
+    (bytes, status)
+}
+
+const MISS: u64 = Status::NotResident as u64;
+
+#[test]
+fn a_read_ends_before_the_missing_page_and_the_next_one_is_whole() {
+    let mut rig = rig_without(0, SPACE, SOURCE.0, 2);
+    let data = pattern(LENGTH as usize, 1);
+    rig.guests[0].put(FREE + SOURCE.1, &data);
+    let whole = before(2, SOURCE.1);
+    assert_eq!(copy(&mut rig, 1, 2, 1), (whole, MISS));
+    let target = FREE + (4 << 20) + TARGET.1;
+    let copied = rig.guests[0].get(target, LENGTH as usize);
+    assert_eq!(copied[..whole as usize], data[..whole as usize]);
+    assert!(copied[whole as usize..].iter().all(|byte| *byte == 0));
+    // The page comes back, at another address.
+    let frame = FREE + (12 << 20);
+    let skip = whole as usize;
+    rig.guests[0].put(frame, &data[skip..skip + PAGE as usize]);
+    let there = PageEntry {
+        word: (PAGE_RIGHTS | OPTIMISTIC).with_address(frame),
+        ..missing(SPACE, RIGHTS)
+    };
+    rig.guests[0].put_page(SOURCE.0 + 2, &there);
+    assert_eq!(copy(&mut rig, 1, 2, 2), (LENGTH, 0));
+    assert_eq!(rig.guests[0].get(target, LENGTH as usize), data);
+}
+
+#[test]
+fn a_write_to_the_peer_ends_before_the_missing_page() {
+    let mut rig = rig_without(1, OTHER_SPACE, REMOTE.0, 3);
+    rig.guests[0].put(FREE + SOURCE.1, &pattern(LENGTH as usize, 2));
+    let whole = before(3, REMOTE.1);
+    assert_eq!(copy(&mut rig, 1, 4, 1), (whole, MISS));
+    let copied = rig.guests[1].get(FREE + REMOTE.1, LENGTH as usize);
+    assert!(copied[whole as usize..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn the_side_with_fewer_bytes_decides() {
+    for (of_source, of_target) in [(1, 4), (4, 1), (3, 3)] {
+        let mut rig = rig_without(0, SPACE, SOURCE.0, of_source);
+        rig.guests[0].put_page(TARGET.0 + of_target, &missing(SPACE, RIGHTS));
+        let least = before(of_source, SOURCE.1).min(before(of_target, TARGET.1));
+        assert_eq!(copy(&mut rig, 1, 2, 1), (least, MISS));
+    }
+}
+
+#[test]
+fn without_the_first_page_nothing_moves() {
+    let mut rig = rig_without(0, SPACE, SOURCE.0, 0);
+    assert_eq!(copy(&mut rig, 1, 2, 1), (0, MISS));
+    // A page that is named without a region, too.
+    let page = u64::from(SOURCE.0) * PAGE;
+    assert_eq!(rig.initiate(0, OURS, (page, 0), at(2, 0), 8), 2);
+    rig.run();
+    assert_eq!(rig.guests[0].record(OURS, 2), (2, 0, MISS));
+}
+
+#[test]
+fn a_page_that_may_not_be_written_now_can_be_read() {
+    let mut rig = Rig::new();
+    rig.regions(LENGTH);
+    let clean = PageEntry {
+        word: (PAGE_RIGHTS | OPTIMISTIC | PageWord::READ_ONLY).with_address(FREE + 2 * PAGE),
+        ..missing(SPACE, RIGHTS)
+    };
+    rig.guests[0].put_page(SOURCE.0 + 2, &clean);
+    assert_eq!(copy(&mut rig, 1, 2, 1), (LENGTH, 0));
+    assert_eq!(copy(&mut rig, 2, 1, 2), (before(2, SOURCE.1), MISS));
+}
+
+#[test]
+fn owner_and_rights_of_a_missing_page_are_checked() {
+    let mut rig = Rig::new();
+    rig.regions(LENGTH);
+    let page = (u64::from(SOURCE.0 + 2) * PAGE, 0);
+    let pinned = PageEntry {
+        word: RIGHTS,
+        ..missing(SPACE, RIGHTS)
+    };
+    for (entry, status) in [
+        (missing(OTHER_SPACE, RIGHTS), Status::NotOwner),
+        (missing(SPACE, PageWord::WRITE), Status::NoRight),
+        (pinned, Status::NotValid),
+    ] {
+        rig.guests[0].put_page(SOURCE.0 + 2, &entry);
+        assert_eq!(rig.initiate(0, OURS, page, at(2, 0), 8), refused(status));
+    }
+}
