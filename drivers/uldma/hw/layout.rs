@@ -6,6 +6,8 @@
 //! (`tools/uldma/device`), so they use nothing but `core`. `Documentation/uldma/device.rst` is their
 //! prose twin; a test of the model compares both. All registers and table fields are little-endian.
 
+use core::num::TryFromIntError;
+
 #[path = "layout/operation.rs"]
 pub mod operation;
 #[path = "layout/register.rs"]
@@ -117,6 +119,9 @@ registers! {
     /// Bytes of each node's section of the window; the section of node `n` starts at `n` times
     /// this. The owner of a section reads it, the other nodes write it.
     WINDOW_SIZE: u64 = 0x0c0, ro;
+    /// Bus address of the page to which the device writes [`TOUCH_BEGUN`] and [`TOUCH_OLDEST`], or 0. Until
+    /// the end of a reset the device writes to the page that it had before.
+    TOUCH_PAGE: u64 = 0x0c8, rw;
 
     /// Doorbell bits that peers have set.
     DOORBELL: u32 = 0x104, w1c;
@@ -141,6 +146,13 @@ pub const CONTEXT_BLOCKS: Blocks<
 > = Blocks::new(0x1000);
 /// Bytes from one context block to the next.
 pub const CONTEXT_STRIDE: usize = 0x70;
+
+/// Offset in the [touch page](reg::TOUCH_PAGE) of the number of the last bracket that began. A bracket is a
+/// time in which the device may use what it has looked up in the tables of the node; they are numbered
+/// from 1 on.
+pub const TOUCH_BEGUN: u64 = 0;
+/// The same of the oldest bracket that has not ended, or of the next one.
+pub const TOUCH_OLDEST: u64 = 64;
 
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
@@ -439,10 +451,30 @@ pub struct PageEntry {
     /// Address and flags.
     pub word: PageWord,
     /// Space that owns the page.
-    pub space: u32,
+    pub space: u16,
+    /// 1 once the device has accessed an optimistic page. The driver sets it to 0.
+    pub accessed: u8,
+    /// The same for writes.
+    pub dirty: u8,
     /// For an import: index of the local region entry that stands for it. For a page of this node: the
     /// page entry that it is mapped out to, plus one, or 0.
     pub region: u32,
+}
+
+impl PageEntry {
+    /// Returns the entry of a page that was not accessed.
+    ///
+    /// # Errors
+    ///
+    /// For a space that has no number in entries.
+    pub fn new(word: PageWord, space: u32, region: u32) -> Result<Self, TryFromIntError> {
+        Ok(Self {
+            word,
+            space: space.try_into()?,
+            region,
+            ..Self::default()
+        })
+    }
 }
 
 word! {

@@ -100,6 +100,8 @@ fn write_entry<T: Copy>(block: &Coherent<[T]>, index: usize, entry: T) -> Result
 impl Entry for PageEntry {
     fn publish(self, block: &Coherent<[Self]>, index: usize) -> Result {
         dma_write!(block, [try: index].space, self.space);
+        dma_write!(block, [try: index].accessed, self.accessed);
+        dma_write!(block, [try: index].dirty, self.dirty);
         dma_write!(block, [try: index].region, self.region);
         wmb();
         dma_write!(block, [try: index].word.0, self.word.bits());

@@ -257,11 +257,8 @@ impl Tpt {
             let mut index = run.first;
             let entries = &mut tables.pages;
             let result = dma::map_pinned(dev, pages.pages(), access.into(), |address, count| {
-                let entry = PageEntry {
-                    word: PageWord::of_address(address) | PageWord::VALID | access.page_flags(),
-                    space,
-                    region: 0,
-                };
+                let word = PageWord::of_address(address) | PageWord::VALID | access.page_flags();
+                let entry = PageEntry::new(word, space, 0)?;
                 let count = u32::try_from(count)?;
                 entries.prepare(index, count, entry)?;
                 index += count;
@@ -323,11 +320,7 @@ impl Tpt {
             let flags = PageWord::VALID | PageWord::REMOTE | access.page_flags();
             for number in 0..run.count {
                 let offset = u64::from(number) << kernel::page::PAGE_SHIFT;
-                let entry = PageEntry {
-                    word: PageWord::of_address(offset) | flags,
-                    space,
-                    region,
-                };
+                let entry = PageEntry::new(PageWord::of_address(offset) | flags, space, region)?;
                 tables.pages.insert(run.first + number, entry)?;
             }
             Ok(run)

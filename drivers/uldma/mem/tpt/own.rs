@@ -108,11 +108,8 @@ impl Tpt {
         self.with(|tables| {
             let run = tables.take_run(dev, u32::try_from(pages.len())?)?;
             let result = run.entries().zip(&pages).try_for_each(|(index, page)| {
-                let entry = PageEntry {
-                    word: PageWord::of_address(page.map(dev)?) | flags,
-                    space,
-                    region: 0,
-                };
+                let word = PageWord::of_address(page.map(dev)?) | flags;
+                let entry = PageEntry::new(word, space, 0)?;
                 tables.pages.prepare(index, 1, entry)
             });
             if let Err(err) = result {

@@ -12,11 +12,11 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::host::{start, Host};
-use common::{BASE, FREE, PAGE, PAGE_RIGHTS};
+use common::{page_entry, BASE, FREE, PAGE, PAGE_RIGHTS};
 use tempfile::TempDir;
 use uldma_device::abi::Method;
 use uldma_device::engine::Speed;
-use uldma_device::layout::{reg, PageEntry, BAR_SHADOW};
+use uldma_device::layout::{reg, BAR_SHADOW};
 use uldma_device::method::Compare;
 use uldma_device::node::Shape;
 use vm_memory::mmap::MmapRegion;
@@ -51,11 +51,11 @@ fn frame(page: u64, pages: u64) -> u64 {
 fn scatter(host: &Host, first: u32, space: u32, address: u64) {
     let pages = LARGEST / PAGE;
     for page in 0..pages {
-        let entry = PageEntry {
-            word: PAGE_RIGHTS.with_address(address + frame(page, pages) * PAGE),
+        let entry = page_entry(
+            PAGE_RIGHTS.with_address(address + frame(page, pages) * PAGE),
             space,
-            region: 0,
-        };
+            0,
+        );
         host.guest.put_page(first + page as u32, &entry);
     }
 }

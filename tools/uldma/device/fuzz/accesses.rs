@@ -139,8 +139,9 @@ impl Guests {
         let known = [FREE, FREE + PAGE, 0].map(|address| PAGE_RIGHTS.with_address(address).bits());
         let entry = PageEntry {
             word: PageWord::from_bits(input.number(&known)),
-            space: input.number(&[SPACE.into(), OTHER_SPACE.into()]) as u32,
+            space: input.number(&[SPACE.into(), OTHER_SPACE.into()]) as u16,
             region: input.below(6) as u32,
+            ..PageEntry::default()
         };
         self.rig.guests[node].put_page(index, &entry);
     }

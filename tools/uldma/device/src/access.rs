@@ -185,6 +185,7 @@ impl ControlFile<'_> {
             Reg::DMA_DESTINATION => registers.dma_destination.to_raw(),
             Reg::DMA_STATUS => registers.dma_status as u64,
             Reg::WINDOW_SIZE => model.window_section(),
+            Reg::TOUCH_PAGE => model.brackets.page(self.node),
             Reg::DOORBELL => node.doorbell.bits().into(),
             Reg::DOORBELL_MASK => node.doorbell.mask().into(),
             Reg::SCRATCHPAD(index) => registers.scratchpad.get(index).copied()?.into(),
@@ -242,6 +243,10 @@ impl ControlFile<'_> {
             Reg::DMA_DESTINATION => registers.dma_destination = KernelAddress::from_raw(value),
             Reg::DMA_SIZE => self.model.kernel_start(self.node, value, self.memories),
             Reg::RUNNING => node.set_running(Running::from_raw(value)),
+            Reg::TOUCH_PAGE => {
+                let memory = self.model.reached(self.node, self.memories);
+                self.model.brackets.set_page(self.node, value, memory);
+            }
             Reg::DOORBELL => node.doorbell.clear(word),
             Reg::DOORBELL_MASK => node.mask_doorbells(word),
             Reg::SCRATCHPAD(index) => {

@@ -67,7 +67,7 @@ fn usable_page<B: Bus + ?Sized>(
     rights: &[Right],
 ) -> Result<PageEntry, Status> {
     let page = view.page(entry)?;
-    if space.is_some_and(|space| page.space != space) {
+    if space.is_some_and(|space| u32::from(page.space) != space) {
         return Err(Status::NotOwner);
     }
     if rights
@@ -271,7 +271,7 @@ impl<'a> UserSide<'a> {
         access_check: &AccessCheck<'_, B>,
         bytes: u64,
     ) -> Result<CheckedSide, Status> {
-        let space = self.page.space;
+        let space = self.page.space.into();
         let in_page = u64::from(self.target.offset) + u64::from(self.low);
         if self.region == 0 && !within(in_page, bytes, 1 << access_check.own.page_shift()) {
             return Err(Status::Bounds);

@@ -315,7 +315,10 @@ impl Device {
             }
             let retry = model.retry();
             let earlier = |when: Option<Instant>| when.into_iter().chain(retry).min();
-            match model.next(now).map_err(earlier) {
+            let memories = self.memories();
+            let next = model.next(now, &memories.list());
+            drop(memories);
+            match next.map_err(earlier) {
                 Ok(job) => {
                     drop(model);
                     let run = || job.run(&self.memories().list(), &mut scratch);

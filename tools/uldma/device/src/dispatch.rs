@@ -12,13 +12,18 @@ use crate::layout::{EventCauses, Invalidation};
 use crate::memory::{BusError, GuestMemory};
 use crate::model::Model;
 use crate::node::Node;
+use crate::touch::Bracket;
 use crate::transfer::{Outcome, Work};
 
 impl Model {
     /// Returns the next chunk to move, for the engine, which reports the result by
     /// [`Model::finish`]. The error is the time before which there is nothing to move unless
     /// something changes.
-    pub fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
+    pub fn next(
+        &mut self,
+        now: Instant,
+        memories: &[&GuestMemory],
+    ) -> Result<Job, Option<Instant>> {
         if let Some(job) = self.resume(now) {
             return Ok(job);
         }
@@ -38,7 +43,10 @@ impl Model {
             (node.engine_runs() && head.ending.is_none() && !waits).then_some(ready)
         })?;
         let (node, context) = (turn.place / contexts, turn.place % contexts);
-        let job = self.job(node, context, turn.began).ok_or(None)?;
+        let mut job = self.job(node, context, turn.began).ok_or(None)?;
+        if job.work.moves() {
+            job.bracket = self.begin_bracket(node, job.work.peers(), memories);
+        }
         self.in_flight.begin(&job);
         Ok(job)
     }
@@ -84,6 +92,7 @@ impl Model {
                 Stage::Whole
             },
             began,
+            bracket: Bracket::default(),
         })
     }
 
@@ -91,9 +100,13 @@ impl Model {
     pub fn finish(&mut self, job: &Job, progress: Progress, memories: &[&GuestMemory]) {
         self.in_flight.end();
         let before = self.begin_for(job.node);
+        let is_held = matches!(progress, Progress::LookedUp(_)) && self.is_current(job);
+        if !is_held {
+            self.end_bracket(&job.bracket, memories);
+        }
         match progress {
             Progress::Ended(outcome) => self.account(job, outcome),
-            Progress::LookedUp(found) if self.is_current(job) => self.in_flight.hold(job, found),
+            Progress::LookedUp(found) if is_held => self.in_flight.hold(job, found),
             Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted)),
         }
         self.settle(memories);
@@ -151,7 +164,9 @@ impl Model {
             // Both wait for the chunks in flight.
             if !in_flight.may_touch(number) {
                 node.invalidations = 0;
-                node.resetting = false;
+                if std::mem::take(&mut node.resetting) {
+                    self.brackets.set_page(number, 0, None);
+                }
             }
         }
         self.serving = before;

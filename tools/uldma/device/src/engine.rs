@@ -2,17 +2,19 @@
 
 //! The engine: schedules the contexts and moves chunks.
 
+use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use crate::abi::Status;
 use crate::atomic::Atomic;
 use crate::check::AccessCheck;
-use crate::layout::MAX_NODES;
+use crate::layout::{PageEntry, MAX_NODES};
 use crate::location::CheckedSide;
 use crate::memory::{GuestMemory, Right};
+use crate::touch::Bracket;
 use crate::tpt::{Tables, View};
 use crate::transfer::{Outcome, Work};
-use crate::walk::{self, Memory, Owner, Segment};
+use crate::walk::{self, Addresses, Memory, Noted, Owner};
 
 /// Timing parameters of the device.
 #[derive(Clone, Copy, Debug)]
@@ -232,6 +234,8 @@ pub struct Job {
     pub stage: Stage,
     /// When it began, by the time of the engine.
     pub began: Instant,
+    /// The time in which it may use what it looks up.
+    pub bracket: Bracket,
 }
 
 /// Bus addresses of one side of a chunk.
@@ -241,17 +245,12 @@ struct Found {
     node: usize,
     /// Which of its memories.
     memory: Memory,
-    segments: Vec<Segment>,
+    addresses: Addresses,
     /// The reason for which the segments end before the chunk does.
     miss: Option<Status>,
 }
 
 impl Found {
-    /// Returns the bytes of the segments.
-    fn bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.length).sum()
-    }
-
     /// Returns the memory that the segments are of.
     fn memory<'a>(&self, memories: &[&'a GuestMemory]) -> Option<&'a GuestMemory> {
         let node = memories.get(self.node).copied()?;
@@ -259,6 +258,27 @@ impl Found {
             Memory::Bus => Some(node),
             Memory::Section => node.section(),
         }
+    }
+
+    /// Notes in the entries of optimistic pages that the first `bytes` bytes are accessed, before they
+    /// are.
+    fn note(&self, bytes: u64, right: Right, memories: &[&GuestMemory]) -> Result<(), Status> {
+        const ACCESSED: u64 = offset_of!(PageEntry, accessed) as u64;
+        const DIRTY: u64 = offset_of!(PageEntry, dirty) as u64;
+        let Some(memory) = memories.get(self.node) else {
+            return Ok(());
+        };
+        let noted = self.addresses.noted.iter();
+        for Noted { place, entry, .. } in noted.take_while(|noted| noted.before < bytes) {
+            let dirties = right == Right::Write && entry.dirty == 0;
+            for (offset, changes) in [(ACCESSED, entry.accessed == 0), (DIRTY, dirties)] {
+                if changes {
+                    let stored = memory.store8(place + offset, 1);
+                    stored.map_err(|_| Status::BusError)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -281,8 +301,11 @@ impl Scratch {
         match work {
             Work::Copy(_) => {
                 let (from, to) = (&self.source, &self.destination);
-                let from = (memory(from)?, from.segments.as_slice());
-                let copied = walk::copy(from, (memory(to)?, &to.segments));
+                let bytes = from.addresses.bytes.min(to.addresses.bytes);
+                from.note(bytes, Right::Read, memories)?;
+                to.note(bytes, Right::Write, memories)?;
+                let from = (memory(from)?, from.addresses.segments.as_slice());
+                let copied = walk::copy(from, (memory(to)?, &to.addresses.segments));
                 let (Ok(moved) | Err((moved, _))) = copied;
                 Ok(Outcome {
                     moved,
@@ -293,7 +316,9 @@ impl Scratch {
                 })
             }
             Work::Atomic { operation, .. } => {
-                let word = self.change_word(*operation, memory(&self.destination)?)?;
+                let to = &self.destination;
+                to.note(Atomic::BYTES, Right::Write, memories)?;
+                let word = self.change_word(*operation, memory(to)?)?;
                 Ok(Outcome {
                     word: Some(word),
                     ..Outcome::default()
@@ -306,7 +331,7 @@ impl Scratch {
 
     /// Returns the reason for which the shorter side ends before the chunk does.
     fn miss(&self) -> Option<Status> {
-        let by_bytes = |found: &&Found| found.bytes();
+        let by_bytes = |found: &&Found| found.addresses.bytes;
         let shorter = [&self.source, &self.destination]
             .into_iter()
             .min_by_key(by_bytes);
@@ -318,7 +343,7 @@ impl Scratch {
             return Err(miss);
         }
         // A word that is aligned is in one page.
-        let address = match self.destination.segments.as_slice() {
+        let address = match self.destination.addresses.segments.as_slice() {
             [one] if one.address % Atomic::BYTES == 0 => one.address,
             _ => return Err(Status::NotAligned),
         };
@@ -328,7 +353,7 @@ impl Scratch {
 
     /// Inverts a bit of one side of the last transfer, if its memory is writable for the device.
     fn spoil(found: &Found, work: &Work, memories: &[&GuestMemory]) {
-        let first = found.segments.first();
+        let first = found.addresses.segments.first();
         let memory = found.memory(memories);
         if let (Work::Copy(_), Some(first), Some(memory)) = (work, first, memory) {
             memory.invert_bit(first.address);
@@ -380,8 +405,8 @@ impl<'a> Resolver<'a> {
         right: Right,
         found: &mut Found,
     ) -> Result<(), Status> {
-        let segments = &mut found.segments;
-        let walked = walk::segments(&self.access_check, side, done, length, right, segments)?;
+        let addresses = &mut found.addresses;
+        let walked = walk::segments(&self.access_check, side, done, length, right, addresses)?;
         found.memory = walked.memory;
         found.miss = walked.miss;
         found.node = match walked.owner {

@@ -218,9 +218,13 @@ impl Model {
         } else if !own.engine_runs() || own.faults.has(Fault::BusError) {
             return Err(Status::BusError);
         } else {
-            self.resolve(node, memories, |resolver| {
+            let peers = at.peer().map(|peer| peer as usize);
+            let bracket = self.begin_bracket(node, peers.into_iter(), memories);
+            let word = self.resolve(node, memories, |resolver| {
                 resolver.change_word(at, operation, &mut Scratch::default())
-            })?
+            });
+            self.end_bracket(&bracket, memories);
+            word?
         };
         let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;
         own.counters.initiations += 1;

@@ -51,6 +51,7 @@ pub mod socket;
 pub mod stats;
 #[cfg(test)]
 mod testing;
+pub mod touch;
 pub mod tpt;
 pub mod transfer;
 pub mod walk;

@@ -258,6 +258,13 @@ impl GuestMemory {
             .map_err(|_| BusError)
     }
 
+    /// Stores a byte; later stores with release ordering come after it.
+    pub fn store8(&self, address: u64, value: u8) -> Result<(), BusError> {
+        self.slice(address, 1, Right::Write)?
+            .store(value, 0, Ordering::Relaxed)
+            .map_err(|_| BusError)
+    }
+
     /// Atomically updates a word at a multiple of 8, unless `change` returns `None`. Returns the
     /// old value.
     pub fn update64(

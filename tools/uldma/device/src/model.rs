@@ -4,6 +4,7 @@
 //!
 //! A plain state machine without threads; `device` puts it behind a lock.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use crate::link::Links;
 use crate::memory::GuestMemory;
 use crate::node::{Node, Shape};
 use crate::stats::{LinkReport, Report, SCHEMA_VERSION};
+use crate::touch::{Bracket, Brackets};
 use crate::transfer::Outcome;
 
 /// Value of a load that nothing answers.
@@ -32,6 +34,7 @@ pub struct Model {
     pub(crate) schedule: Schedule,
     pub(crate) in_flight: InFlight,
     pub(crate) endpoints: Endpoints,
+    pub(crate) brackets: Brackets,
     /// The node that the model works for.
     pub(crate) serving: Option<usize>,
     /// The engine has new work.
@@ -54,6 +57,7 @@ impl Model {
             schedule: Schedule::new(speed),
             in_flight: InFlight::default(),
             endpoints: Endpoints::default(),
+            brackets: Brackets::new(nodes),
             serving: None,
             wake: false,
             wake_poller: false,
@@ -126,6 +130,7 @@ impl Model {
     pub fn reset_function(&mut self, node: usize, memories: &[&GuestMemory]) {
         self.reset_registers(node, memories);
         while let Some(job) = self.in_flight.take_touching(node) {
+            self.end_bracket(&job.bracket, memories);
             self.account(&job, Outcome::failed(Status::Aborted));
         }
         self.settle(memories);
@@ -327,6 +332,41 @@ impl Model {
         self.wake_poller = true;
         self.refresh_links(memories);
         self.settle(memories);
+    }
+
+    /// Returns the memory of a node that the device may access.
+    pub(crate) fn reached<'a>(
+        &self,
+        node: usize,
+        memories: &[&'a GuestMemory],
+    ) -> Option<&'a GuestMemory> {
+        let memory = memories.get(node).copied();
+        memory.filter(|_| self.is_bus_master(node))
+    }
+
+    /// Begins a bracket that may use the tables of a node and of some peers of it.
+    pub(crate) fn begin_bracket(
+        &mut self,
+        node: usize,
+        peers: impl Iterator<Item = usize>,
+        memories: &[&GuestMemory],
+    ) -> Bracket {
+        let peers = peers.filter(|peer| *peer != node);
+        let nodes: BTreeSet<_> = peers.chain([node]).collect();
+        let nodes: Vec<_> = nodes
+            .into_iter()
+            .map(|node| (node, self.reached(node, memories)))
+            .collect();
+        self.brackets.begin(nodes.into_iter())
+    }
+
+    /// Ends a bracket.
+    pub(crate) fn end_bracket(&mut self, bracket: &Bracket, memories: &[&GuestMemory]) {
+        let nodes = &self.nodes;
+        self.brackets.end(bracket, |node| {
+            let is_master = nodes.get(node)?.config.is_bus_master();
+            memories.get(node).copied().filter(|_| is_master)
+        });
     }
 
     /// Returns the tables that a node's engine uses.

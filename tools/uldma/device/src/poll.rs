@@ -88,9 +88,41 @@ impl Model {
         })
     }
 
+    /// Takes descriptors of a queue, in a bracket if there are any.
     fn poll_queue(
         &mut self,
+        queue: (usize, usize),
+        now: Instant,
+        memories: &[&GuestMemory],
+        scratch: &mut Scratch,
+    ) -> Result<Polled, BusError> {
+        if !self.has_descriptor(queue, memories)? {
+            return self.take_descriptors(queue, 0, now, memories, scratch);
+        }
+        let nodes = 0..self.nodes.len();
+        let bracket = self.begin_bracket(queue.0, nodes, memories);
+        let result = self.take_descriptors(queue, BATCH, now, memories, scratch);
+        self.end_bracket(&bracket, memories);
+        result
+    }
+
+    fn has_descriptor(
+        &self,
         (number, place): (usize, usize),
+        memories: &[&GuestMemory],
+    ) -> Result<bool, BusError> {
+        let node = self.nodes.get(number).ok_or(BusError)?;
+        let context = node.contexts.get(place).ok_or(BusError)?;
+        let memory = memories.get(number).copied().ok_or(BusError)?;
+        let ring = Ring::new(memory, context.setup.descriptors)?;
+        Ok(ring.read(context.next_ticket())?.is_some())
+    }
+
+    /// Takes up to `most` descriptors of a queue.
+    fn take_descriptors(
+        &mut self,
+        (number, place): (usize, usize),
+        most: u64,
         now: Instant,
         memories: &[&GuestMemory],
         scratch: &mut Scratch,
@@ -110,7 +142,7 @@ impl Model {
         let (mut taken, mut started) = (0, 0);
         let mut invalidated = None;
         let mut done = Vec::new();
-        while taken < BATCH && context.has_room() && invalidated.is_none() {
+        while taken < most && context.has_room() && invalidated.is_none() {
             let Some(descriptor) = ring.read(context.next_ticket())? else {
                 break;
             };

@@ -106,7 +106,7 @@ impl<T: Copy, const SLOTS: usize> EntryCache<T, SLOTS> {
 pub struct View<'a, B: ?Sized> {
     tables: &'a Tables,
     bus: &'a B,
-    pages: EntryCache<PageEntry, 8>,
+    pages: EntryCache<(PageEntry, u64), 8>,
     regions: EntryCache<RegionEntry, 4>,
 }
 
@@ -155,6 +155,11 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
 
     /// A page entry that is valid, or optimistic.
     pub fn page(&self, index: u32) -> Result<PageEntry, EntryError> {
+        Ok(self.placed_page(index)?.0)
+    }
+
+    /// The same, with its bus address.
+    fn placed_page(&self, index: u32) -> Result<(PageEntry, u64), EntryError> {
         if let Some(page) = self.pages.get(index) {
             return Ok(page);
         }
@@ -167,19 +172,20 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         )?;
         let mut words = [[0; 3]];
         self.bus.load_pairs(place, &mut words)?;
-        let page = page_entry(words[0])?;
+        let page = (page_entry(words[0])?, place);
         self.pages.keep(index, page);
         Ok(page)
     }
 
-    /// Calls `each` with the page entries `first`, `first + 1`, … in order.
+    /// Calls `each` with the page entries `first`, `first + 1`, … in order, and their bus addresses.
     pub fn pages(
         &self,
         range: EntryRange,
-        mut each: impl FnMut(PageEntry) -> Result<(), Status>,
+        mut each: impl FnMut(PageEntry, u64) -> Result<(), Status>,
     ) -> Result<(), Status> {
         if range.pages == 1 {
-            return each(self.page(range.entry)?);
+            let (page, place) = self.placed_page(range.entry)?;
+            return each(page, place);
         }
         let tables = self.tables;
         let per_block = TABLE_BLOCK_SIZE as u32 / PAGE_ENTRY_SIZE as u32;
@@ -203,8 +209,9 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             self.bus
                 .load_pairs(place, batch)
                 .map_err(EntryError::from)?;
-            for words in batch {
-                each(page_entry(*words)?)?;
+            let places = (place..).step_by(size_of::<PageEntry>());
+            for (words, place) in batch.iter().zip(places) {
+                each(page_entry(*words)?, place)?;
             }
             index = index.checked_add(count).ok_or(EntryError::NotValid)?;
             left -= count;
@@ -415,7 +422,9 @@ fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, EntryError> {
     }
     Ok(PageEntry {
         word,
-        space: owner as u32,
+        space: owner as u16,
+        accessed: (owner >> 16) as u8,
+        dirty: (owner >> 24) as u8,
         region: (owner >> 32) as u32,
     })
 }

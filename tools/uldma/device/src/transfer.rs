@@ -40,6 +40,11 @@ impl Work {
         one.into_iter().chain(other)
     }
 
+    /// Returns the other nodes whose memory it touches.
+    pub fn peers(&self) -> impl Iterator<Item = usize> + '_ {
+        self.sides().filter_map(|side| Some(side.peer()? as usize))
+    }
+
     /// Bytes that it moves.
     pub fn bytes(&self) -> u64 {
         match self {

@@ -51,22 +51,65 @@ pub struct Walked {
     pub miss: Option<Status>,
 }
 
-/// Appends a page's bytes to the segments, or lengthens the last one.
-fn append(segments: &mut Vec<Segment>, address: u64, length: u64) {
-    if let Some(last) = segments.last_mut() {
-        if last.address.checked_add(last.length) == Some(address) {
-            last.length += length;
-            return;
-        }
+/// An entry of an optimistic page, in which the device notes that it accesses the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// Bus address of the entry.
+    pub place: u64,
+    /// The entry, as it was looked up.
+    pub entry: PageEntry,
+    /// Bytes of the side before the page.
+    pub before: u64,
+}
+
+/// Bus addresses of one side.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// The bytes, in order.
+    pub segments: Vec<Segment>,
+    /// Their number.
+    pub bytes: u64,
+    /// The entries of optimistic pages among them.
+    pub noted: Vec<Noted>,
+}
+
+impl Addresses {
+    fn clear(&mut self) {
+        self.segments.clear();
+        self.noted.clear();
+        self.bytes = 0;
     }
-    segments.push(Segment { address, length });
+
+    /// Appends bytes, or lengthens the last segment.
+    fn append(&mut self, address: u64, length: u64) {
+        self.bytes += length;
+        if let Some(last) = self.segments.last_mut() {
+            if last.address.checked_add(last.length) == Some(address) {
+                last.length += length;
+                return;
+            }
+        }
+        self.segments.push(Segment { address, length });
+    }
+
+    /// Appends bytes of a page, whose entry is at `place`.
+    fn append_page(&mut self, (entry, place): (PageEntry, u64), address: u64, length: u64) {
+        if entry.word.contains(PageWord::OPTIMISTIC) {
+            self.noted.push(Noted {
+                place,
+                entry,
+                before: self.bytes,
+            });
+        }
+        self.append(address, length);
+    }
 }
 
 fn check_page(page: &PageEntry, space: u32, right: Right) -> Result<u64, Status> {
     if page.word.contains(PageWord::REMOTE) {
         return Err(Status::NotValid);
     }
-    if page.space != space {
+    if u32::from(page.space) != space {
         return Err(Status::NotOwner);
     }
     if !page.word.contains(page_right(right)) {
@@ -97,7 +140,7 @@ fn walk_region<B: Bus + ?Sized>(
     position: u64,
     length: u64,
     right: Right,
-    segments: &mut Vec<Segment>,
+    found: &mut Addresses,
 ) -> Result<(Memory, Option<Status>), Status> {
     let shift = view.page_shift();
     let fits = position
@@ -106,7 +149,7 @@ fn walk_region<B: Bus + ?Sized>(
     let start = region.offset.checked_add(position).filter(|_| fits);
     let mut at = start.ok_or(Status::Bounds)?;
     if region.flags.contains(RegionFlags::WINDOW) {
-        append(segments, at, length);
+        found.append(at, length);
         return Ok((Memory::Section, None));
     }
     let mut left = length;
@@ -115,11 +158,11 @@ fn walk_region<B: Bus + ?Sized>(
         let mut skip = at & ((1 << shift) - 1);
         let wanted = (skip + left).div_ceil(1 << shift);
         range.pages = u64::from(range.pages).min(wanted) as u32;
-        let walked = view.pages(range, |page| {
+        let walked = view.pages(range, |page, place| {
             let address = check_page(&page, region.space, right)?;
             let bytes = left.min((1 << shift) - skip);
             let address = address.checked_add(skip).ok_or(Status::BusError)?;
-            append(segments, address, bytes);
+            found.append_page((page, place), address, bytes);
             left -= bytes;
             at = at.checked_add(bytes).ok_or(Status::Bounds)?;
             skip = 0;
@@ -158,9 +201,9 @@ pub fn segments<B: Bus + ?Sized>(
     done: u64,
     length: u64,
     right: Right,
-    segments: &mut Vec<Segment>,
+    found: &mut Addresses,
 ) -> Result<Walked, Status> {
-    segments.clear();
+    found.clear();
     let walked = |owner, (memory, miss)| Walked {
         owner,
         memory,
@@ -186,13 +229,13 @@ pub fn segments<B: Bus + ?Sized>(
         Location::Page { entry, offset } => {
             let one = EntryRange { entry, pages: 1 };
             let start = offset.checked_add(done).ok_or(Status::Bounds)?;
-            let found = access_check.own.pages(one, |page| {
+            let one_page = access_check.own.pages(one, |page, place| {
                 let address = check_page(&page, side.space, right)?;
                 let address = address.checked_add(start).ok_or(Status::BusError)?;
-                append(segments, address, length);
+                found.append_page((page, place), address, length);
                 Ok(())
             });
-            return Ok(walked(Owner::Own, (Memory::Bus, miss_of(found)?)));
+            return Ok(walked(Owner::Own, (Memory::Bus, miss_of(one_page)?)));
         }
         Location::Region {
             region,
@@ -204,8 +247,8 @@ pub fn segments<B: Bus + ?Sized>(
                 return Err(Status::Aborted);
             }
             let position = position.checked_add(done).ok_or(Status::Bounds)?;
-            let found = walk_region(&access_check.own, &entry, position, length, right, segments)?;
-            return Ok(walked(Owner::Own, found));
+            let memory = walk_region(&access_check.own, &entry, position, length, right, found)?;
+            return Ok(walked(Owner::Own, memory));
         }
         Location::Import {
             region,
@@ -217,13 +260,13 @@ pub fn segments<B: Bus + ?Sized>(
         }
         Location::Peer(remote) | Location::Posted(remote) => remote,
         Location::Listed(list) => {
-            let each = |address, bytes| append(segments, address, bytes);
+            let each = |address, bytes| found.append(address, bytes);
             access_check.own.listed(list, done, length, each)?;
             return Ok(walked(Owner::Own, (Memory::Bus, None)));
         }
         Location::PostedList(peer) => {
             let view = access_check.peer(peer.node, peer.link_generation)?;
-            let each = |address, bytes| append(segments, address, bytes);
+            let each = |address, bytes| found.append(address, bytes);
             view.listed(peer.list, done, length, each)
                 .map_err(|_| Status::Remote)?;
             return Ok(walked(Owner::Peer(peer.node), (Memory::Bus, None)));
@@ -235,9 +278,9 @@ pub fn segments<B: Bus + ?Sized>(
         _ => exported_region(peer, remote.region, remote.generation, &[right])?,
     };
     let position = remote.position.checked_add(done).ok_or(Status::Bounds)?;
-    let found = walk_region(peer, &exported, position, length, right, segments)
-        .map_err(|_| Status::Remote)?;
-    Ok(walked(Owner::Peer(remote.node), found))
+    let memory =
+        walk_region(peer, &exported, position, length, right, found).map_err(|_| Status::Remote)?;
+    Ok(walked(Owner::Peer(remote.node), memory))
 }
 
 /// Copies the bytes of one list of segments to those of another; both hold `length` bytes.

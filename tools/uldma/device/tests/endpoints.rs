@@ -14,12 +14,12 @@ use common::endpoint::{
     MOST, RECEIVER, SENDER,
 };
 use common::rig::{Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
-use common::{Descriptor, FREE, PAGE};
+use common::{page_entry, Descriptor, FREE, PAGE};
 use uldma_device::abi::{descriptor, status_page, Method, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
     ctx, reg, ContextControl, Control, EndpointEntry, EndpointFlags, EventCauses, Invalidation,
-    PageEntry, PageWord, RegionEntry, RegionFlags, BAR_CONTEXT,
+    PageWord, RegionEntry, RegionFlags, BAR_CONTEXT,
 };
 use uldma_device::poll::Polled;
 
@@ -521,11 +521,11 @@ fn a_receiver_learns_nothing_of_the_senders_memory() {
     assert!(rig.step());
     rig.guests[0].register(1, SPACE, 900, FREE + 0x123, LENGTH);
     for page in 900..1200 {
-        let unreadable = PageEntry {
-            word: PageWord::of_address(FREE) | PageWord::VALID | PageWord::WRITE,
-            space: SPACE,
-            region: 0,
-        };
+        let unreadable = page_entry(
+            PageWord::of_address(FREE) | PageWord::VALID | PageWord::WRITE,
+            SPACE,
+            0,
+        );
         rig.guests[0].put_page(page, &unreadable);
     }
     run(&mut rig);

@@ -5,11 +5,11 @@
 mod common;
 
 use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
-use common::{pattern, ALL_RIGHTS, FREE, PAGE, PAGES, PAGE_RIGHTS};
+use common::{page_entry, pattern, ALL_RIGHTS, FREE, PAGE, PAGES, PAGE_RIGHTS};
 use uldma_device::abi::Status;
 use uldma_device::layout::{
-    context_page, ctx, reg, ContextControl, Control, KernelAddress, PageEntry, PageWord,
-    RegionEntry, RegionFlags, Run, BAR_CONTEXT, BAR_SHADOW,
+    context_page, ctx, reg, ContextControl, Control, KernelAddress, PageWord, RegionEntry,
+    RegionFlags, Run, BAR_CONTEXT, BAR_SHADOW,
 };
 use uldma_device::shadow::SizeWord;
 
@@ -128,14 +128,7 @@ fn regions_of_several_runs() {
         for page in 0..run.count {
             let address = FREE + u64::from((run.first + page) * 7 % 64) * PAGE;
             let word = PAGE_RIGHTS.with_address(address);
-            guest.put_page(
-                run.first + page,
-                &PageEntry {
-                    word,
-                    space: SPACE,
-                    region: 0,
-                },
-            );
+            guest.put_page(run.first + page, &page_entry(word, SPACE, 0));
             pages.push(address);
         }
     }
@@ -294,10 +287,12 @@ fn refusals_of_arguments() {
 fn rights_of_pages_and_regions() {
     let mut rig = Rig::new();
     rig.regions(PAGE);
-    let page = |rights| PageEntry {
-        word: PageWord::of_address(FREE) | PageWord::VALID | rights,
-        space: SPACE,
-        region: 0,
+    let page = |rights| {
+        page_entry(
+            PageWord::of_address(FREE) | PageWord::VALID | rights,
+            SPACE,
+            0,
+        )
     };
     rig.guests[0].put_page(10, &page(PageWord::READ));
     rig.guests[0].put_page(12, &page(PageWord::WRITE));

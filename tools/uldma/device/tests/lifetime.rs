@@ -7,13 +7,13 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
-use common::{pattern, ALL_RIGHTS, FREE, PAGE, PAGE_RIGHTS};
+use common::{page_entry, pattern, ALL_RIGHTS, FREE, PAGE, PAGE_RIGHTS};
 use uldma_device::abi::Status;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
-    ctx, reg, ContextControl, Control, DeviceStatus, EventCauses, Invalidation, PageEntry,
-    RegionEntry, RegionFlags, ID_MAGIC, SCRATCHPADS, VERSION,
+    ctx, reg, ContextControl, Control, DeviceStatus, EventCauses, Invalidation, RegionEntry,
+    RegionFlags, ID_MAGIC, SCRATCHPADS, VERSION,
 };
 
 #[test]
@@ -147,7 +147,7 @@ fn invalidation_waits_for_the_chunk_in_flight() {
     let mut rig = Rig::new();
     rig.regions(PAGE);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
-    let Ok(job) = rig.model.next(Instant::now()) else {
+    let Ok(job) = rig.next(Instant::now()) else {
         panic!("nothing to do");
     };
     rig.invalidate(0, Invalidation::REGION, 1);
@@ -305,11 +305,7 @@ fn addresses_that_do_not_answer() {
     rig.regions(PAGE);
     rig.guests[0].put_page(
         600,
-        &PageEntry {
-            word: PAGE_RIGHTS.with_address(0xdead_f000),
-            space: SPACE,
-            region: 0,
-        },
+        &page_entry(PAGE_RIGHTS.with_address(0xdead_f000), SPACE, 0),
     );
     assert_eq!(rig.initiate(0, OURS, (600 * PAGE, 0), at(2, 0), 8), 1);
     rig.run();
@@ -340,7 +336,7 @@ fn reset_ends_everything_without_completions() {
     let mut rig = Rig::new();
     rig.regions(PAGE);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
-    let Ok(job) = rig.model.next(Instant::now()) else {
+    let Ok(job) = rig.next(Instant::now()) else {
         panic!("nothing to do");
     };
     rig.set(0, reg::CONTROL, Control::RESET);
@@ -426,7 +422,7 @@ fn delay_holds_a_transfer_back() {
     rig.probe(0);
     rig.regions(PAGE);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 1);
-    assert!(matches!(rig.model.next(Instant::now()), Err(Some(_))));
+    assert!(matches!(rig.next(Instant::now()), Err(Some(_))));
     rig.invalidate(0, Invalidation::ALL, 0);
     assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
 }

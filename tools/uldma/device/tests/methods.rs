@@ -13,12 +13,12 @@ use common::methods::{
     STARTED,
 };
 use common::rig::{refused, Rig, OTHER_SPACE, OURS, SHAPE, SPACE, THEIRS};
-use common::{ALL_RIGHTS, FREE, PAGE, PAGE_RIGHTS};
+use common::{page_entry, ALL_RIGHTS, FREE, PAGE, PAGE_RIGHTS};
 use uldma_device::abi::{Method, Status};
 use uldma_device::engine::Speed;
 use uldma_device::layout::{
-    context_page, ctx, reg, ContextControl, Control, EventCauses, Invalidation, Key, PageEntry,
-    PageWord, RegionEntry, RegionFlags, BAR_CONTEXT, BAR_SHADOW, MAX_BAD_KEYS,
+    context_page, ctx, reg, ContextControl, Control, EventCauses, Invalidation, Key, PageWord,
+    RegionEntry, RegionFlags, BAR_CONTEXT, BAR_SHADOW, MAX_BAD_KEYS,
 };
 use uldma_device::method::PutWord;
 use uldma_device::node::Shape;
@@ -144,11 +144,11 @@ fn who_runs_has_to_be_told() {
 fn shared_pages_are_one_address() {
     let mut rig = rig(Method::Repeated4);
     let shared = (30, 0);
-    let page = PageEntry {
-        word: PageWord::of_address(place(A)) | PageWord::VALID | PageWord::READ,
-        space: OTHER_SPACE,
-        region: 0,
-    };
+    let page = page_entry(
+        PageWord::of_address(place(A)) | PageWord::VALID | PageWord::READ,
+        OTHER_SPACE,
+        0,
+    );
     rig.guests[0].put_page(shared.0, &page);
     rig.st(OURS, B, size());
     assert_eq!(rig.ld(OURS, A), OK1);
@@ -392,11 +392,7 @@ fn pages_that_are_mapped_out() {
     assert_eq!(rig.ld(OURS, A), refused(Status::NotValid), "not mapped out");
     assert_eq!(initiate(&mut rig, Method::Shrimp1, OURS), 1);
     let map = |rig: &Rig, to: u32| {
-        let page = PageEntry {
-            word: PageWord::of_address(place(A)) | PAGE_RIGHTS,
-            space: SPACE,
-            region: to + 1,
-        };
+        let page = page_entry(PageWord::of_address(place(A)) | PAGE_RIGHTS, SPACE, to + 1);
         rig.guests[0].put_page(A.0, &page);
     };
     assert_eq!(rig.ld(OURS, (A.0, PAGE - 8)), 2, "all of it");

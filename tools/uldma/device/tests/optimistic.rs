@@ -4,10 +4,12 @@
 
 mod common;
 
-use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE};
-use common::{pattern, FREE, PAGE, PAGE_RIGHTS};
-use uldma_device::abi::Status;
-use uldma_device::layout::{PageEntry, PageWord};
+use std::time::Instant;
+
+use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
+use common::{page_entry, pattern, FREE, PAGE, PAGE_BLOCKS, PAGE_RIGHTS};
+use uldma_device::abi::{Method, Status};
+use uldma_device::layout::{reg, Control, PageEntry, PageWord, TOUCH_BEGUN, TOUCH_OLDEST};
 
 const LENGTH: u64 = 6 * PAGE;
 const OPTIMISTIC: PageWord = PageWord::OPTIMISTIC;
@@ -18,11 +20,7 @@ const REMOTE: (u32, u64) = (77, 0x789);
 
 /// An entry of a page that is missing.
 fn missing(space: u32, rights: PageWord) -> PageEntry {
-    PageEntry {
-        word: OPTIMISTIC | rights,
-        space,
-        region: 0,
-    }
+    page_entry(OPTIMISTIC | rights, space, 0)
 }
 
 const RIGHTS: PageWord = PageWord::READ.union(PageWord::WRITE);
@@ -136,4 +134,111 @@ fn owner_and_rights_of_a_missing_page_are_checked() {
         rig.guests[0].put_page(SOURCE.0 + 2, &entry);
         assert_eq!(rig.initiate(0, OURS, page, at(2, 0), 8), refused(status));
     }
+}
+
+/// Bytes `accessed` and `dirty` of an entry.
+fn notes(rig: &Rig, node: usize, entry: u32) -> (u8, u8) {
+    let place = PAGE_BLOCKS + u64::from(entry) * 16 + 8;
+    let word = rig.guests[node].get64(place);
+    ((word >> 16) as u8, (word >> 24) as u8)
+}
+
+#[test]
+fn entries_of_the_pages_that_are_accessed_say_so() {
+    let mut rig = rig_without(0, SPACE, SOURCE.0, 3);
+    let present = |rig: &Rig, first: u32, start: u64, number: u32| {
+        let address = FREE + start + u64::from(number) * PAGE;
+        let word = (PAGE_RIGHTS | OPTIMISTIC).with_address(address);
+        rig.guests[0].put_page(first + number, &page_entry(word, SPACE, 0));
+    };
+    for number in [0, 1, 4] {
+        present(&rig, SOURCE.0, 0, number);
+    }
+    for number in 0..6 {
+        present(&rig, TARGET.0, 4 << 20, number);
+    }
+    assert_eq!(copy(&mut rig, 1, 2, 1), (before(3, SOURCE.1), MISS));
+    let found = |first| [0, 1, 2, 3, 4].map(|number| notes(&rig, 0, first + number));
+    let (read, not) = ((1, 0), (0, 0));
+    assert_eq!(
+        found(SOURCE.0),
+        [read, read, not, not, not],
+        "one is pinned"
+    );
+    // The bytes that were moved end in the fourth page of the target.
+    let written = (1, 1);
+    assert_eq!(found(TARGET.0), [written, written, written, written, not]);
+}
+
+const TOUCH: u64 = FREE + (10 << 20);
+
+/// The numbers of the last bracket that began and of the oldest that has not ended, at a node.
+fn words(rig: &Rig, node: usize) -> (u64, u64) {
+    let guest = &rig.guests[node];
+    (
+        guest.get64(TOUCH + TOUCH_BEGUN),
+        guest.get64(TOUCH + TOUCH_OLDEST),
+    )
+}
+
+/// Regions, and touch pages at both nodes.
+fn rig_with_touch_pages() -> Rig {
+    let mut rig = Rig::new();
+    rig.regions(LENGTH);
+    for node in 0..2 {
+        rig.set(node, reg::TOUCH_PAGE, TOUCH);
+        assert_eq!(words(&rig, node), (0, 1));
+    }
+    rig
+}
+
+#[test]
+fn a_bracket_is_open_from_the_look_up_to_the_access() {
+    let mut rig = rig_with_touch_pages();
+    rig.hold(0, OURS, true);
+    assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), 8), 1);
+    rig.run();
+    assert_eq!((words(&rig, 0), words(&rig, 1)), ((1, 1), (1, 1)));
+    // A later one of another context ends before it, and touches no memory of the peer.
+    assert_eq!(
+        rig.initiate(0, THEIRS, at(1, 0), at(2, 0), 8),
+        refused(Status::NotOwner)
+    );
+    rig.guests[0].register(5, OTHER_SPACE, 600, FREE + (8 << 20), PAGE);
+    let page = (600 * PAGE, 0);
+    assert_eq!(rig.initiate(0, THEIRS, page, page, 8), 1);
+    rig.run();
+    assert_eq!(rig.guests[0].completed(THEIRS), (1, 0));
+    assert_eq!((words(&rig, 0), words(&rig, 1)), ((2, 1), (1, 1)));
+    rig.hold(0, OURS, false);
+    rig.run();
+    assert_eq!((words(&rig, 0), words(&rig, 1)), ((2, 3), (1, 2)));
+}
+
+#[test]
+fn a_reset_writes_to_the_touch_page_until_it_ends() {
+    let mut rig = rig_with_touch_pages();
+    assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), 8), 1);
+    let Ok(job) = rig.next(Instant::now()) else {
+        panic!("nothing to do");
+    };
+    rig.set(1, reg::CONTROL, Control::RESET);
+    assert_eq!(words(&rig, 1), (1, 1), "the chunk may access the node");
+    let memories: Vec<_> = rig.memories.iter().collect();
+    let progress = job.run(&memories, &mut rig.scratch);
+    rig.model.finish(&job, progress, &memories);
+    assert_eq!(words(&rig, 1), (1, 2));
+    assert_eq!(rig.get(1, reg::TOUCH_PAGE), 0);
+    assert_eq!(rig.get(0, reg::TOUCH_PAGE), TOUCH);
+}
+
+#[test]
+fn atomic_operations_and_polls_are_in_brackets_too() {
+    let mut rig = rig_with_touch_pages();
+    rig.set_method(0, OURS, Method::FetchAdd);
+    assert_eq!(rig.ld(OURS, (SOURCE.0, 0)), 0);
+    assert_eq!(words(&rig, 0), (1, 2));
+    rig.set_method(0, OURS, Method::Queue);
+    rig.poll();
+    assert_eq!(words(&rig, 0), (1, 2), "an empty queue needs no look-up");
 }

@@ -154,7 +154,7 @@ fn an_invalidation_does_not_wait_for_a_slow_engine() {
         // And while a chunk of the other node is in flight.
         let mut rig = rig_of(speed);
         assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), LENGTH as u32), 1);
-        let Ok(job) = rig.model.next(Instant::now() + 2 * LONG) else {
+        let Ok(job) = rig.next(Instant::now() + 2 * LONG) else {
             panic!("nothing to do");
         };
         ask(&rig, 1, 1, &[invalidation(1)]);
@@ -372,7 +372,7 @@ fn what_ends_a_copy_between_its_chunks() {
 fn invalidation_ends_an_import_copy_in_flight() {
     let mut rig = rig();
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), LENGTH as u32), 1);
-    let Ok(job) = rig.model.next(Instant::now()) else {
+    let Ok(job) = rig.next(Instant::now()) else {
         panic!("nothing to do");
     };
     ask(&rig, 1, 1, &[invalidation(3), Descriptor::NOP]);

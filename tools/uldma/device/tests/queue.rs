@@ -320,7 +320,7 @@ fn disabling_aborts_what_the_engine_has() {
     rig.guests[0].submit(OURS, 1, &Descriptor::copy((1, 0), (2, 0), 1 << 20));
     rig.guests[0].submit(OURS, 2, &Descriptor::NOP);
     assert_eq!(rig.poll(), Polled::Found);
-    let Ok(job) = rig.model.next(Instant::now()) else {
+    let Ok(job) = rig.next(Instant::now()) else {
         panic!("nothing to do");
     };
     // More descriptors arrive while a chunk is being moved.

@@ -3,9 +3,9 @@
 //! Contexts of one method, and the accesses by which their programs initiate.
 
 use super::rig::{Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
-use super::{FREE, PAGE, PAGE_RIGHTS};
+use super::{page_entry, FREE, PAGE, PAGE_RIGHTS};
 use uldma_device::abi::{Method, REPEATED_FAIL, REPEATED_OK1, REPEATED_OK2, REPEATED_OK3};
-use uldma_device::layout::{context_page, PageEntry, PageWord, BAR_CONTEXT};
+use uldma_device::layout::{context_page, PageWord, BAR_CONTEXT};
 use uldma_device::method::PutWord;
 use uldma_device::shadow::SizeWord;
 
@@ -28,11 +28,7 @@ pub(crate) fn place((entry, offset): (u32, u64)) -> u64 {
 
 pub(crate) fn put_page(rig: &Rig, (entry, _): (u32, u64), space: u32, rights: PageWord) {
     let word = PageWord::of_address(place((entry, 0))) | PageWord::VALID | rights;
-    let page = PageEntry {
-        word,
-        space,
-        region: 0,
-    };
+    let page = page_entry(word, space, 0);
     rig.guests[0].put_page(entry, &page);
 }
 
@@ -104,11 +100,7 @@ pub(crate) fn initiate(rig: &mut Rig, method: Method, context: u32) -> i64 {
             rig.ld(context, B)
         }
         Method::Shrimp1 => {
-            let page = PageEntry {
-                word: PageWord::of_address(place(A)) | PAGE_RIGHTS,
-                space: SPACE,
-                region: B.0 + 1,
-            };
+            let page = page_entry(PageWord::of_address(place(A)) | PAGE_RIGHTS, SPACE, B.0 + 1);
             rig.guests[0].put_page(A.0, &page);
             rig.ld(context, (A.0, BYTES as u64 - 8))
         }

@@ -32,7 +32,7 @@ const REGION_DIRECTORY: u64 = BASE + 0x2000;
 const STATUS_PAGES: u64 = BASE + 0x4000;
 const DESCRIPTORS: u64 = BASE + 0x1_0000;
 const REGION_BLOCKS: u64 = BASE + 0x2_0000;
-const PAGE_BLOCKS: u64 = BASE + 0x4_0000;
+pub(crate) const PAGE_BLOCKS: u64 = BASE + 0x4_0000;
 const ENDPOINT_DIRECTORY: u64 = BASE + 0x9_0000;
 const ENDPOINT_BLOCK: u64 = BASE + 0x9_1000;
 const RECEIVE_RING: u64 = BASE + 0x9_2000;
@@ -315,11 +315,11 @@ impl Guest {
         for page in 0..pages {
             self.put_page(
                 first_page + page as u32,
-                &PageEntry {
-                    word: PAGE_RIGHTS.with_address(address - offset + page * PAGE),
+                &page_entry(
+                    PAGE_RIGHTS.with_address(address - offset + page * PAGE),
                     space,
-                    region: 0,
-                },
+                    0,
+                ),
             );
         }
         self.put_region(
@@ -349,11 +349,11 @@ impl Guest {
         for page in 0..length.div_ceil(PAGE) {
             self.put_page(
                 first_page + page as u32,
-                &PageEntry {
-                    word: (PAGE_RIGHTS | PageWord::REMOTE).with_address(page * PAGE),
+                &page_entry(
+                    (PAGE_RIGHTS | PageWord::REMOTE).with_address(page * PAGE),
                     space,
-                    region: index,
-                },
+                    index,
+                ),
             );
         }
         self.put_region(
@@ -400,6 +400,11 @@ impl Guest {
             self.get64(place + status_page::RECORD_STATUS),
         )
     }
+}
+
+/// An entry of a page that was not accessed.
+pub(crate) fn page_entry(word: PageWord, space: u32, region: u32) -> PageEntry {
+    PageEntry::new(word, space, region).unwrap()
 }
 
 /// Bytes that do not repeat soon.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use uldma_device::abi::{Method, Status};
-use uldma_device::engine::{Scratch, Speed};
+use uldma_device::engine::{Job, Scratch, Speed};
 use uldma_device::fault::Fault;
 use uldma_device::layout::{
     ctx, reg, ContextControl, ContextRegister, Control, ControlRegister, Invalidation, Key,
@@ -247,10 +247,16 @@ impl Rig {
         self.set_ctx(node, context, ctx::CONTROL, enable);
     }
 
+    /// Returns the engine's next chunk.
+    pub(crate) fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
+        let memories: Vec<_> = self.memories.iter().collect();
+        self.model.next(now, &memories)
+    }
+
     /// Moves the engine's next chunk. Returns false if it has none.
     pub(crate) fn step(&mut self) -> bool {
         let memories: Vec<_> = self.memories.iter().collect();
-        match self.model.next(Instant::now()) {
+        match self.model.next(Instant::now(), &memories) {
             Ok(job) => {
                 let progress = job.run(&memories, &mut self.scratch);
                 self.model.finish(&job, progress, &memories);
