@@ -41,6 +41,7 @@ pub(crate) mod lists;
 pub(crate) mod loopback;
 mod registers;
 pub(crate) mod table;
+pub(crate) mod touch;
 pub(crate) mod wait;
 
 use health::Health;
@@ -129,6 +130,8 @@ pub(crate) struct TableSetup {
     pub(crate) endpoints: DmaAddress,
     /// Entries that it can name.
     pub(crate) endpoint_capacity: u32,
+    /// The touch page, or 0.
+    pub(crate) touch_page: DmaAddress,
 }
 
 /// Configuration of a context.

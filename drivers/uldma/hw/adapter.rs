@@ -256,6 +256,8 @@ impl Adapter {
             has_streams,
             window_size,
             window_cached: false,
+            has_touch_page: version.get(Version::MINOR)
+                >= layout::VERSION_WITH_TOUCH_PAGE.get(Version::MINOR),
             window_regions: version.get(Version::MINOR)
                 >= layout::VERSION_WITH_WINDOW_REGIONS.get(Version::MINOR),
         };
@@ -495,6 +497,9 @@ impl Hardware for Adapter {
         if tables.endpoint_capacity > 0 {
             bar.try_write(reg::ENDPOINT_DIRECTORY, tables.endpoints)?;
             bar.write(reg::ENDPOINT_CAPACITY, tables.endpoint_capacity);
+        }
+        if tables.touch_page != 0 {
+            bar.try_write(reg::TOUCH_PAGE, tables.touch_page)?;
         }
         bar.write(reg::CONTROL, Control::ENABLE);
         self.health.recovered(dev);

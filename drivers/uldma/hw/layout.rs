@@ -157,7 +157,7 @@ pub const TOUCH_OLDEST: u64 = 64;
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: Version = Version::from_bits(0x0002_0006);
+pub const VERSION: Version = Version::from_bits(0x0002_0007);
 /// The first [`VERSION`] that has endpoints.
 pub const VERSION_WITH_ENDPOINTS: Version = Version::from_bits(0x0002_0001);
 /// The first [`VERSION`] that has [`VECTOR_NETWORK`].
@@ -168,6 +168,8 @@ pub const VERSION_WITH_WINDOW_REGIONS: Version = Version::from_bits(0x0002_0003)
 pub const VERSION_WITH_LISTS: Version = Version::from_bits(0x0002_0004);
 /// The first [`VERSION`] that has [`EndpointFlags::STREAM`], and notes sends that fail at the endpoint.
 pub const VERSION_WITH_STREAMS: Version = Version::from_bits(0x0002_0006);
+/// The first [`VERSION`] that has optimistic entries and a [touch page](reg::TOUCH_PAGE).
+pub const VERSION_WITH_TOUCH_PAGE: Version = Version::from_bits(0x0002_0007);
 /// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Number of scratchpads of each node.

@@ -37,6 +37,7 @@ use kernel::{
 
 pub(crate) use series::{
     dma_address,
+    dma_read,
     dma_write,
     faux_device,
     parameter,

@@ -116,6 +116,7 @@ mod tests {
             has_streams: false,
             window_size,
             window_cached: false,
+            has_touch_page: false,
             window_regions: false,
         }
     }

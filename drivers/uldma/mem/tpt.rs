@@ -38,6 +38,7 @@ use crate::{
             Run, //
         },
         table::Table,
+        touch::TouchPage,
         Geometry,
         Hw,
         TableSetup, //
@@ -129,6 +130,15 @@ pub(crate) struct Usage {
     pub(crate) regions: u32,
 }
 
+/// Waits for transfers that may use entries which were retracted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fences {
+    /// All of them.
+    pub(crate) all: u64,
+    /// Those that needed an invalidation.
+    pub(crate) invalidations: u64,
+}
+
 struct Tables {
     pages: Table<PageEntry>,
     page_runs: Pin<KBox<RangeAllocator>>,
@@ -147,6 +157,8 @@ struct Tables {
     taken_slots: KVVec<Option<TakenSlot>>,
     generations: random::Sequence,
     usage: Usage,
+    touch_page: Option<TouchPage>,
+    fences: Fences,
 }
 
 /// The tables of a device, until it is unbound.
@@ -182,6 +194,11 @@ impl Tpt {
                 taken_slots: KVVec::new(),
                 generations: random::Sequence::new(),
                 usage: Usage::default(),
+                touch_page: geometry
+                    .has_touch_page
+                    .then(|| TouchPage::new(dev))
+                    .transpose()?,
+                fences: Fences::default(),
             };
             // Region 0 means none in a size word.
             tables.region_ids.find_unused_id(0).ok_or(ENOSPC)?.acquire();
@@ -226,6 +243,7 @@ impl Tpt {
                 page_capacity: tables.page_capacity,
                 regions: tables.regions.directory(),
                 region_capacity: tables.region_capacity,
+                touch_page: tables.touch_page.as_ref().map_or(0, TouchPage::address),
                 ..TableSetup::default()
             })
         })
@@ -237,6 +255,14 @@ impl Tpt {
             .lock()
             .as_ref()
             .map_or_else(Usage::default, |tables| tables.usage)
+    }
+
+    /// Returns the number of fences.
+    pub(crate) fn fences(&self) -> Fences {
+        self.tables
+            .lock()
+            .as_ref()
+            .map_or_else(Fences::default, |tables| tables.fences)
     }
 
     /// Maps `pages` for DMA and gives each a page entry of `space`.

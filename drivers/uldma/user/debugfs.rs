@@ -35,6 +35,8 @@ pub(crate) struct Files {
     intake: File<Arc<Shared>>,
     #[pin]
     quarantine: File<Arc<Shared>>,
+    #[pin]
+    fences: File<Arc<Shared>>,
     _dir: Dir,
 }
 
@@ -47,7 +49,8 @@ impl Files {
                 usage <- dir.read_callback_file(c"usage", shared.clone(), &show_usage),
                 health <- dir.read_callback_file(c"health", shared.clone(), &show_health),
                 intake <- dir.read_callback_file(c"intake", shared.clone(), &show_intake),
-                quarantine <- dir.read_callback_file(c"quarantine", shared, &show_quarantine),
+                quarantine <- dir.read_callback_file(c"quarantine", shared.clone(), &show_quarantine),
+                fences <- dir.read_callback_file(c"fences", shared, &show_fences),
                 _dir: dir.clone(),
             }))
         })
@@ -81,6 +84,12 @@ fn show_intake(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "completion_ns {cost}")?;
     writeln!(f, "timer_ns {}", wakeup::cost().as_nanos())?;
     writeln!(f, "thread_ns {}", wakeup::cost_by_thread().as_nanos())
+}
+
+fn show_fences(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let fences = shared.tpt.fences();
+    writeln!(f, "all {}", fences.all)?;
+    writeln!(f, "by_invalidation {}", fences.invalidations)
 }
 
 fn show_quarantine(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -75,7 +75,10 @@ macro_rules! this_module {
 }
 pub(crate) use this_module;
 
-pub(crate) use kernel::dma_write;
+pub(crate) use kernel::{
+    dma_read,
+    dma_write, //
+};
 
 /// A condition variable for `poll()`, which is freed after a grace period of RCU without waiting for it.
 pub(crate) struct PollCondVarBox(ManuallyDrop<Pin<KBox<FreedByRcu>>>);

@@ -66,7 +66,10 @@ macro_rules! this_module {
 }
 pub(crate) use this_module;
 
-pub(crate) use kernel::io::io_write as dma_write;
+pub(crate) use kernel::io::{
+    io_read as dma_read,
+    io_write as dma_write, //
+};
 
 /// A condition variable for `poll()`, which is freed after a grace period of RCU without waiting for it.
 pub(crate) use kernel::sync::poll::PollCondVarBox;
