@@ -36,7 +36,10 @@ static inline int matched_wait(int fd, struct matched *m, __u64 ticket,
 	return ret;
 }
 
-/* Names an endpoint, and waits until the peer has named its own. */
+/*
+ * Names an endpoint, and waits until the peer has named its own. The peer may have
+ * ended the connection before this process ran again.
+ */
 static inline int matched_begin(int fd, struct matched *m)
 {
 	int ret;
@@ -45,7 +48,7 @@ static inline int matched_begin(int fd, struct matched *m)
 	ret = endpoint_create_as(fd, ULDMA_ENDPOINT_STREAM, NO_LIMIT,
 				 page_size(), &m->endpoint) ?:
 	      matched_wait(fd, m, 0, PATIENCE);
-	if (!ret && m->flags != ULDMA_STREAM_MATCHED)
+	if (!ret && !(m->flags & ULDMA_STREAM_MATCHED))
 		ret = -EPROTO;
 	return ret;
 }
