@@ -199,7 +199,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
         "nodes:soak",
     ),
     # What no node with the debug kernel runs.
-    r"tools/uldma/(fuzz|ivshmem|papers/(bench|interleave))/.*|tools/uldma/clippy\.toml": (),
+    r"tools/uldma/(fuzz|ivshmem|papers/(bench|interleave|touch))/.*|tools/uldma/clippy\.toml": (),
     r"(Documentation|LICENSES)/.*|.*\.(md|rst)|\.gitignore": (),
     r"scripts/(lint|docs|kunit|ruff\.toml|unsafe\.allowed)": (),
     r"scripts/root\.d/(kunit|rdma|network|pytools)\.sh": (),

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Tests if the device can use a page that is not pinned after the kernel has taken it away.
+//!
+//! The kernel takes a page back by a notifier, and goes on when that returns. The notifier retracts
+//! the page entry, and waits until no *bracket* of the device is open that may have looked it up
+//! before: the device numbers its brackets, and stores the last number that it has begun and the
+//! oldest that has not ended. Nothing is sent to the device, so the proof is an order of loads,
+//! stores and fences; this library tries all of them, on weakly ordered memory ([`memory`]).
+
+pub mod memory;
