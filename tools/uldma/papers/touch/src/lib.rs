@@ -8,4 +8,9 @@
 //! oldest that has not ended. Nothing is sent to the device, so the proof is an order of loads,
 //! stores and fences; this library tries all of them, on weakly ordered memory ([`memory`]).
 
+pub mod actor;
+pub mod device;
 pub mod memory;
+pub mod mm;
+pub mod state;
+pub mod step;
