@@ -9,8 +9,11 @@
 //! stores and fences; this library tries all of them, on weakly ordered memory ([`memory`]).
 
 pub mod actor;
+pub mod bracket;
 pub mod device;
+pub mod fault;
 pub mod memory;
 pub mod mm;
+pub mod mutation;
 pub mod state;
 pub mod step;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The ways in which the protocol is made wrong, to see that the search finds each.
+
+/// A change of the protocol. Steps of the design (D: device, N: notifier, F: fill) are in brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// The device makes no fence between `begun` and the look-up [D2].
+    NoDeviceFence,
+    /// The driver makes no fence between the retraction and the load of `begun` [N3].
+    NoDriverFence,
+    /// The device looks up, and then stores `begun` [D3 before D1].
+    LookUpFirst,
+    /// One word that is odd from the beginning of a bracket to its end, instead of two.
+    OneWord,
+    /// The device stores the number after the bracket that ended last to `oldest`.
+    LastEnded,
+    /// The device stores `oldest` before it accesses the page [D6 before D5].
+    OldestFirst,
+    /// Brackets of the other node's transfers store only the words of that node.
+    OwnNodeOnly,
+    /// The driver loads `begun` before it retracts the entry [N4 before N2].
+    BegunFirst,
+    /// The driver waits for the bracket before the last one [N5 with `>=`].
+    TooOld,
+    /// A notifier that may not block returns false, and frees the entry.
+    FalseEmpties,
+    /// The driver ends the DMA mapping before the fence [N6 before N3].
+    UnmapFirst,
+    /// The driver loads the dirty byte before the fence [N6 before N3].
+    DirtyReadFirst,
+    /// The device stores the dirty byte after `oldest` [D4 after D6].
+    DirtyStoredLast,
+    /// A reset forgets the address of the touch page before it stores `oldest`.
+    ForgetFirst,
+    /// The device marks a page by a read-modify-write of the entry's word.
+    WordModified,
+    /// The device ends the bracket of a batch before its last access.
+    EndsEarly,
+    /// Quiescing clears bus mastering, and does not wait for accesses under way.
+    NoDrain,
+    /// The driver stores `off` before it quiesces.
+    OffFirst,
+    /// A notifier that has lost its patience returns, and does not quiesce.
+    ReturnsOnSick,
+    /// A notifier waits for a device that has stopped until it goes on.
+    NoPatience,
+    /// The device stores `oldest` without release [D6].
+    OldestRelaxed,
+    /// The driver loads `oldest` without acquire [N5].
+    WaitRelaxed,
+    /// The device loads the entry's word without acquire [D3].
+    LookUpRelaxed,
+    /// The driver stores `off` without release.
+    OffRelaxed,
+}
