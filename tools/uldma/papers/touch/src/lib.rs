@@ -7,13 +7,23 @@
 //! before: the device numbers its brackets, and stores the last number that it has begun and the
 //! oldest that has not ended. Nothing is sent to the device, so the proof is an order of loads,
 //! stores and fences; this library tries all of them, on weakly ordered memory ([`memory`]).
+//!
+//! A [`Mix`](mix::Mix) has the device with two brackets, and up to three actors; in some the device
+//! stops, or is reset. The [`search`] visits each state that they can be in together, nearest first,
+//! and finds none with harm. For a [`Mutation`](mutation::Mutation) of the protocol it finds the
+//! shortest way to harm.
 
 pub mod actor;
 pub mod bracket;
 pub mod device;
+pub mod driver;
 pub mod fault;
 pub mod memory;
+pub mod mix;
 pub mod mm;
 pub mod mutation;
+pub mod notifier;
+pub mod retraction;
+pub mod search;
 pub mod state;
 pub mod step;
