@@ -9,9 +9,9 @@
 use crate::bracket::Program;
 use crate::mm::Event;
 use crate::mutation::Mutation;
-use crate::notifier;
 use crate::state::{State, ACTORS, BRACKETS};
 use crate::step::{Name, Next, Steps};
+use crate::{evict, fill, notifier, unbind};
 
 /// What an actor does, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,16 @@ pub enum Role {
     /// The OOM reaper unmaps; its notifier may not block. When the reaper tries again, that is another
     /// actor.
     Reap,
+    /// Looks up what the address maps, and publishes it; faults the page in if there is none, or if it
+    /// may not be written and has to be.
+    Fill {
+        /// It has to be.
+        write: bool,
+    },
+    /// Makes room by the entry, whatever its accessed byte.
+    Evict,
+    /// Quiesces the device, and tears the area down.
+    Unbind,
 }
 
 impl Role {
@@ -31,6 +41,9 @@ impl Role {
             Self::Idle => "idle",
             Self::Notify(_) => "notifier",
             Self::Reap => "reaper",
+            Self::Fill { .. } => "fill",
+            Self::Evict => "eviction",
+            Self::Unbind => "unbind",
         }
     }
 }
@@ -70,6 +83,9 @@ impl Run {
             Role::Idle => {}
             Role::Notify(event) => notifier::steps(&mut steps, (self, actor), event, true),
             Role::Reap => notifier::steps(&mut steps, (self, actor), Event::Unmap, false),
+            Role::Fill { write } => fill::steps(&mut steps, (self, actor), write),
+            Role::Evict => evict::steps(&mut steps, (self, actor)),
+            Role::Unbind => unbind::steps(&mut steps, (self, actor)),
         }
     }
 }

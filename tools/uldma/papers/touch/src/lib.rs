@@ -8,16 +8,21 @@
 //! oldest that has not ended. Nothing is sent to the device, so the proof is an order of loads,
 //! stores and fences; this library tries all of them, on weakly ordered memory ([`memory`]).
 //!
-//! A [`Mix`](mix::Mix) has the device with two brackets, and up to three actors; in some the device
-//! stops, or is reset. The [`search`] visits each state that they can be in together, nearest first,
-//! and finds none with harm. For a [`Mutation`](mutation::Mutation) of the protocol it finds the
-//! shortest way to harm.
+//! A [`Mix`](mix::Mix) has the device with two brackets, and up to three actors: notifiers, fills,
+//! eviction, unbinding; in some the device stops, or is reset. The [`search`] visits each state that
+//! they can be in together, nearest first, and finds none with harm. For each
+//! [`Mutation`](mutation::Mutation) of the protocol it finds the shortest way to harm.
+//!
+//! There is one page entry: entries share only the touch words, which do not depend on what is looked
+//! up. So what is not here is a transfer that ends at the second of two pages.
 
 pub mod actor;
 pub mod bracket;
 pub mod device;
 pub mod driver;
+pub mod evict;
 pub mod fault;
+pub mod fill;
 pub mod memory;
 pub mod mix;
 pub mod mm;
@@ -27,3 +32,4 @@ pub mod retraction;
 pub mod search;
 pub mod state;
 pub mod step;
+pub mod unbind;

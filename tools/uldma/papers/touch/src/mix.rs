@@ -46,6 +46,7 @@ const BATCH: Transfer = Transfer {
 
 const UNMAP: Role = Role::Notify(Event::Unmap);
 const PROTECT: Role = Role::Notify(Event::Protect);
+const FILL: Role = Role::Fill { write: false };
 
 const PLAIN: Mix = Mix {
     name: "",
@@ -59,7 +60,7 @@ const PLAIN: Mix = Mix {
 
 impl Mix {
     /// All mixes.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 15] = [
         Self {
             name: "batch",
             roles: [UNMAP, Role::Idle, Role::Idle],
@@ -74,6 +75,58 @@ impl Mix {
             ..PLAIN
         },
         Self {
+            name: "first fill",
+            roles: [FILL, UNMAP, Role::Idle],
+            filled: false,
+            ..PLAIN
+        },
+        Self {
+            name: "refill",
+            roles: [UNMAP, FILL, Role::Idle],
+            transfers: [WRITE, WRITE],
+            ..PLAIN
+        },
+        Self {
+            name: "protect",
+            roles: [PROTECT, FILL, UNMAP],
+            ..PLAIN
+        },
+        Self {
+            name: "upgrade",
+            roles: [PROTECT, FILL, Role::Fill { write: true }],
+            transfers: [WRITE, WRITE],
+            iommu: true,
+            ..PLAIN
+        },
+        Self {
+            name: "two notifiers",
+            roles: [UNMAP, UNMAP, FILL],
+            transfers: [WRITE, WRITE],
+            ..PLAIN
+        },
+        Self {
+            name: "reaper",
+            roles: [Role::Reap, FILL, UNMAP],
+            ..PLAIN
+        },
+        Self {
+            name: "eviction",
+            roles: [Role::Evict, FILL, UNMAP],
+            iommu: true,
+            ..PLAIN
+        },
+        Self {
+            name: "eviction and reaper",
+            roles: [Role::Evict, FILL, Role::Reap],
+            iommu: true,
+            ..PLAIN
+        },
+        Self {
+            name: "unbind",
+            roles: [Role::Unbind, UNMAP, FILL],
+            ..PLAIN
+        },
+        Self {
             name: "sick",
             roles: [UNMAP, UNMAP, Role::Idle],
             transfers: [WRITE, WRITE],
@@ -81,14 +134,22 @@ impl Mix {
             ..PLAIN
         },
         Self {
-            name: "reset",
-            roles: [UNMAP, UNMAP, Role::Idle],
-            reset: true,
+            name: "sick and filled",
+            roles: [UNMAP, FILL, Role::Idle],
+            sick: true,
+            iommu: true,
             ..PLAIN
         },
         Self {
-            name: "reaper",
-            roles: [Role::Reap, PROTECT, UNMAP],
+            name: "sick and unbind",
+            roles: [UNMAP, Role::Unbind, Role::Evict],
+            sick: true,
+            ..PLAIN
+        },
+        Self {
+            name: "reset",
+            roles: [UNMAP, FILL, Role::Idle],
+            reset: true,
             ..PLAIN
         },
     ];
@@ -100,7 +161,7 @@ impl Mix {
 
     /// Returns the search's subject, and its first state.
     pub fn run(&self, mutation: Option<Mutation>) -> (Run, State) {
-        let quiesces = self.sick || self.reset;
+        let quiesces = self.sick || self.reset || self.roles.contains(&Role::Unbind);
         let run = Run {
             roles: self.roles,
             program: Program::new(self.transfers, [self.iommu, quiesces], mutation),

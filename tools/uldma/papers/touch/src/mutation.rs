@@ -23,6 +23,14 @@ pub enum Mutation {
     BegunFirst,
     /// The driver waits for the bracket before the last one [N5 with `>=`].
     TooOld,
+    /// A fill publishes what it found without a check of the sequence [F5].
+    NoReadRetry,
+    /// A fill checks the sequence before it takes the lock [F5].
+    ReadRetryOutside,
+    /// A fill publishes the word before the rest of the entry [F6].
+    WordFirst,
+    /// A fill reuses an entry that waits for its fence [F6].
+    PublishRetracted,
     /// A notifier that may not block returns false, and frees the entry.
     FalseEmpties,
     /// The driver ends the DMA mapping before the fence [N6 before N3].
@@ -53,4 +61,7 @@ pub enum Mutation {
     LookUpRelaxed,
     /// The driver stores `off` without release.
     OffRelaxed,
+    /// Eviction ends every entry that is retracted after its fence, also one that was filled and
+    /// retracted again since.
+    EvictsAnew,
 }

@@ -57,7 +57,7 @@ pub struct Entry {
     pub state: EntryState,
     /// The page, unless it is empty.
     pub page: Option<Page>,
-    /// It is in the retraction that eviction has made. The driver has a number for it.
+    /// It is in the retraction that eviction has made, which a driver would tell by a number.
     pub evicted: bool,
     /// For each frame: it has a DMA mapping.
     mapped: [bool; 2],
