@@ -2,6 +2,8 @@
 
 //! The ways in which the protocol is made wrong, to see that the search finds each.
 
+use crate::state::Harm;
+
 /// A change of the protocol. Steps of the design (D: device, N: notifier, F: fill) are in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -64,4 +66,39 @@ pub enum Mutation {
     /// Eviction ends every entry that is retracted after its fence, also one that was filled and
     /// retracted again since.
     EvictsAnew,
+}
+
+impl Mutation {
+    /// All of them, each with a mix that shows it, and the first harm there.
+    pub const ALL: [(Self, &'static str, Harm); 29] = [
+        (Self::NoDeviceFence, "batch", Harm::Stray),
+        (Self::NoDriverFence, "batch", Harm::Stray),
+        (Self::LookUpFirst, "batch", Harm::Stray),
+        (Self::OneWord, "batch", Harm::Stray),
+        (Self::LastEnded, "batch", Harm::Stray),
+        (Self::OldestFirst, "refill", Harm::Unordered),
+        (Self::OwnNodeOnly, "batch", Harm::Stray),
+        (Self::BegunFirst, "batch", Harm::Stray),
+        (Self::TooOld, "batch", Harm::Stray),
+        (Self::NoReadRetry, "refill", Harm::Stray),
+        (Self::ReadRetryOutside, "refill", Harm::Stray),
+        (Self::WordFirst, "first fill", Harm::Torn),
+        (Self::PublishRetracted, "reaper", Harm::Leaked),
+        (Self::FalseEmpties, "reaper", Harm::Lost),
+        (Self::UnmapFirst, "mapped", Harm::Unmapped),
+        (Self::DirtyReadFirst, "batch", Harm::Lost),
+        (Self::DirtyStoredLast, "batch", Harm::Lost),
+        (Self::ForgetFirst, "reset", Harm::Numbers),
+        (Self::WordModified, "batch", Harm::Stray),
+        (Self::EndsEarly, "batch", Harm::Unordered),
+        (Self::NoDrain, "unbind", Harm::Lost),
+        (Self::OffFirst, "unbind", Harm::Stray),
+        (Self::ReturnsOnSick, "sick", Harm::Lost),
+        (Self::NoPatience, "sick", Harm::Stuck),
+        (Self::OldestRelaxed, "batch", Harm::Lost),
+        (Self::WaitRelaxed, "batch", Harm::Lost),
+        (Self::LookUpRelaxed, "first fill", Harm::Torn),
+        (Self::OffRelaxed, "unbind", Harm::Lost),
+        (Self::EvictsAnew, "eviction and reaper", Harm::Unmapped),
+    ];
 }
