@@ -29,6 +29,8 @@ pub struct Transfer {
 /// A step of a bracket, by its name in the design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Op {
+    /// Part of D1: takes a number.
+    Number,
     /// D1: takes a number, and stores `begun`.
     Begin,
     /// D2.
@@ -41,7 +43,9 @@ enum Op {
     Issue,
     /// D5: the access arrives, whatever has become of the device.
     Arrive,
-    /// D6: stores `oldest`.
+    /// Part of D6: gives the number back.
+    Ended,
+    /// D6: gives the number back, and stores `oldest`.
     End,
 }
 
@@ -64,7 +68,7 @@ impl Program {
         [iommu, quiesces]: [bool; 2],
         mutation: Option<Mutation>,
     ) -> Self {
-        use Op::{Arrive, Begin, End, Fence, Issue, LookUp, Mark};
+        use Op::{Arrive, Begin, End, Ended, Fence, Issue, LookUp, Mark, Number};
         let ops = |number: usize| {
             let access: &[Op] = if quiesces {
                 &[Issue, Arrive]
@@ -74,6 +78,12 @@ impl Program {
             let accesses = access.repeat(transfers[number].accesses);
             let [begin, end] = match mutation {
                 Some(Mutation::NoDeviceFence) => [vec![Begin, LookUp, Mark], vec![End]],
+                Some(Mutation::BegunUnlocked) => {
+                    [vec![Number, Begin, Fence, LookUp, Mark], vec![End]]
+                }
+                Some(Mutation::OldestUnlocked) => {
+                    [vec![Begin, Fence, LookUp, Mark], vec![Ended, End]]
+                }
                 Some(Mutation::LookUpFirst) => [vec![LookUp, Begin, Fence, Mark], vec![End]],
                 Some(Mutation::OwnNodeOnly) if number == 1 => [vec![LookUp, Mark], vec![]],
                 Some(Mutation::OldestFirst) => [vec![Begin, Fence, LookUp, Mark, End], vec![]],
@@ -99,39 +109,63 @@ impl Program {
 }
 
 impl State {
-    fn begin(&mut self, thread: usize, program: &Program) {
+    /// Takes a number.
+    fn take_number(&mut self, thread: usize) {
         self.section(thread);
         self.device.begun += 1;
-        let number = self.device.begun;
-        self.device.brackets[thread].number = Some(number);
+        self.device.brackets[thread].number = Some(self.device.begun);
+    }
+
+    /// Stores `begun`, with the model's lock.
+    fn begin(&mut self, thread: usize, program: &Program) {
+        if program.mutation == Some(Mutation::BegunUnlocked) {
+            let own = self.device.brackets[thread].number.unwrap_or(0);
+            self.touch(thread, Location::Begun, own, Order::Relaxed);
+            return;
+        }
+        self.take_number(thread);
         let value = match program.mutation {
             Some(Mutation::OneWord) => self.memory.latest(Location::Begun) + 1,
-            _ => number,
+            _ => self.device.begun,
         };
         self.touch(thread, Location::Begun, value, Order::Relaxed);
         self.device.lock = self.memory.view(thread);
     }
 
-    fn end(&mut self, thread: usize, program: &Program) {
+    /// Ends the number of a bracket, and finds the oldest that is open.
+    fn end_number(&mut self, thread: usize, program: &Program) {
         self.section(thread);
         let own = self.device.brackets[thread].number.take();
-        let open = self
-            .device
-            .brackets
-            .iter()
-            .filter_map(|bracket| bracket.number);
-        let oldest = open.min().unwrap_or(self.device.begun + 1);
+        let brackets = self.device.brackets.iter();
+        let oldest = brackets.filter_map(|bracket| bracket.number).min();
+        self.device.brackets[thread].oldest = match program.mutation {
+            Some(Mutation::LastEnded) => {
+                let before = self.memory.latest(Location::Oldest);
+                own.map(|own| before.max(own + 1))
+            }
+            _ => Some(oldest.unwrap_or(self.device.begun + 1)),
+        };
+    }
+
+    /// Stores `oldest`, with the model's lock.
+    fn end(&mut self, thread: usize, program: &Program) {
+        let unlocked = program.mutation == Some(Mutation::OldestUnlocked);
+        if !unlocked {
+            self.end_number(thread, program);
+        }
+        let oldest = self.device.brackets[thread].oldest.take();
         let (location, value) = match program.mutation {
             Some(Mutation::OneWord) => (Location::Begun, self.memory.latest(Location::Begun) + 1),
-            Some(Mutation::LastEnded) => (Location::Oldest, own.map_or(0, |own| own + 1)),
-            _ => (Location::Oldest, oldest),
+            _ => (Location::Oldest, oldest.unwrap_or(0)),
         };
         let order = match program.mutation {
             Some(Mutation::OldestRelaxed) => Order::Relaxed,
             _ => Order::Release,
         };
         self.touch(thread, location, value, order);
-        self.device.lock = self.memory.view(thread);
+        if !unlocked {
+            self.device.lock = self.memory.view(thread);
+        }
     }
 
     /// Goes on to the next step of a bracket; without a page there is nothing to access.
@@ -171,6 +205,10 @@ pub fn steps(state: &State, program: &Program, thread: usize, next: &mut Vec<Nex
     let mut steps = Steps::new(state, Name::Bracket(thread), thread, next);
     let write = program.writes[thread];
     match op {
+        Op::Number => steps.may("takes a number", |state| {
+            state.take_number(thread);
+            state.advance(thread, program, false);
+        }),
         Op::Begin if bracket.made == 0 => steps.may("stores begun", |state| {
             state.begin(thread, program);
             state.advance(thread, program, false);
@@ -199,6 +237,11 @@ pub fn steps(state: &State, program: &Program, thread: usize, next: &mut Vec<Nex
             let harm = used.and_then(|page| state.access(thread, page, program.iommu));
             state.advance(thread, program, false);
             harm
+        }),
+        Op::Ended => steps.make("gives its number back", |state| {
+            state.end_number(thread, program);
+            state.advance(thread, program, false);
+            None
         }),
         Op::End => steps.make("stores oldest", |state| {
             state.end(thread, program);

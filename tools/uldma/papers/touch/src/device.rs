@@ -17,6 +17,8 @@ pub struct Bracket {
     pub number: Option<u8>,
     /// The page that it has found.
     pub found: Option<Page>,
+    /// The oldest number, which was found and not stored yet.
+    pub oldest: Option<u8>,
     /// An access is under way.
     pub under_way: bool,
 }

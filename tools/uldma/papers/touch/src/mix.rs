@@ -60,7 +60,7 @@ const PLAIN: Mix = Mix {
 
 impl Mix {
     /// All mixes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self {
             name: "batch",
             roles: [UNMAP, Role::Idle, Role::Idle],
@@ -150,6 +150,24 @@ impl Mix {
             name: "reset",
             roles: [UNMAP, FILL, Role::Idle],
             reset: true,
+            ..PLAIN
+        },
+        Self {
+            name: "reset and unbind",
+            roles: [Role::Unbind, UNMAP, Role::Evict],
+            reset: true,
+            ..PLAIN
+        },
+        Self {
+            name: "unbind and reaper",
+            roles: [Role::Unbind, Role::Reap, FILL],
+            iommu: true,
+            ..PLAIN
+        },
+        Self {
+            name: "sick and reaper",
+            roles: [Role::Reap, UNMAP, Role::Idle],
+            sick: true,
             ..PLAIN
         },
     ];

@@ -13,9 +13,13 @@ pub enum Mutation {
     NoDriverFence,
     /// The device looks up, and then stores `begun` [D3 before D1].
     LookUpFirst,
+    /// The device takes a number below its lock, and stores it to `begun` after that [D1].
+    BegunUnlocked,
+    /// The device finds the oldest number below its lock, and stores `oldest` after that [D6].
+    OldestUnlocked,
     /// One word that is odd from the beginning of a bracket to its end, instead of two.
     OneWord,
-    /// The device stores the number after the bracket that ended last to `oldest`.
+    /// The device stores the number after the last bracket that has ended to `oldest`.
     LastEnded,
     /// The device stores `oldest` before it accesses the page [D6 before D5].
     OldestFirst,
@@ -70,10 +74,12 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, each with a mix that shows it, and the first harm there.
-    pub const ALL: [(Self, &'static str, Harm); 29] = [
+    pub const ALL: [(Self, &'static str, Harm); 31] = [
         (Self::NoDeviceFence, "batch", Harm::Stray),
         (Self::NoDriverFence, "batch", Harm::Stray),
         (Self::LookUpFirst, "batch", Harm::Stray),
+        (Self::BegunUnlocked, "batch", Harm::Stray),
+        (Self::OldestUnlocked, "batch", Harm::Stuck),
         (Self::OneWord, "batch", Harm::Stray),
         (Self::LastEnded, "batch", Harm::Stray),
         (Self::OldestFirst, "refill", Harm::Unordered),

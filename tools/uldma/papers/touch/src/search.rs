@@ -74,8 +74,8 @@ fn steps(run: &Run, state: &State, next: &mut Vec<Next>) {
     }
 }
 
-/// Returns true if an actor is under way, and nothing goes on by itself: not what an actor begins, and
-/// not what is a decision or a fault.
+/// Returns true if an actor is under way, and nothing goes on by itself: not what an actor begins, nor
+/// what is a decision, a fault, or a load of an old store.
 fn is_stuck(state: &State, next: &[Next]) -> bool {
     let begins = |made: &Move| match made.name {
         Name::Actor(actor, _) => state.actors[actor].at == At::Start,

@@ -27,7 +27,8 @@ pub struct Move {
     pub text: &'static str,
     /// The loaded value.
     pub value: Option<u8>,
-    /// The step may come never: a program's or an administrator's decision, or a fault.
+    /// The step may come never: it is a program's or an administrator's decision, a fault, or a load of
+    /// a store that is not the latest.
     pub optional: bool,
 }
 
@@ -137,7 +138,8 @@ impl<'a> Steps<'a> {
         change: impl Fn(&mut State, u8) -> Option<Harm>,
     ) {
         let thread = self.thread;
-        for choice in self.from.memory.choices(thread, location) {
+        let choices = self.from.memory.choices(thread, location);
+        for choice in choices.clone() {
             let mut state = self.from.clone();
             let value = state.memory.load(thread, location, choice, order);
             if !wanted(value) {
@@ -148,7 +150,7 @@ impl<'a> Steps<'a> {
                 name: self.name,
                 text,
                 value: Some(value),
-                optional: false,
+                optional: choice + 1 < choices.end,
             };
             self.next.push(Next { made, state, harm });
         }
