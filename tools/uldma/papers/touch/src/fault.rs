@@ -68,6 +68,13 @@ pub fn steps(
             }
             done(state)
         }),
+        Reset::Done if device.forgotten && mutation == Some(Mutation::NumbersAnew) => {
+            steps.may("is enabled: stores begun and oldest", |state| {
+                state.device.forgotten = false;
+                state.touch(thread, Location::Begun, 0, Order::Release);
+                state.touch(thread, Location::Oldest, 1, Order::Release);
+            });
+        }
         Reset::None | Reset::Done => {}
     }
 }

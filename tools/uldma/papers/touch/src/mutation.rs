@@ -47,6 +47,8 @@ pub enum Mutation {
     DirtyStoredLast,
     /// A reset forgets the address of the touch page before it stores `oldest`.
     ForgetFirst,
+    /// A device that is enabled after a reset, with areas that are watched still, begins with 1 again.
+    NumbersAnew,
     /// The device marks a page by a read-modify-write of the entry's word.
     WordModified,
     /// The device ends the bracket of a batch before its last access.
@@ -74,7 +76,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, each with a mix that shows it, and the first harm there.
-    pub const ALL: [(Self, &'static str, Harm); 31] = [
+    pub const ALL: [(Self, &'static str, Harm); 32] = [
         (Self::NoDeviceFence, "batch", Harm::Stray),
         (Self::NoDriverFence, "batch", Harm::Stray),
         (Self::LookUpFirst, "batch", Harm::Stray),
@@ -95,6 +97,7 @@ impl Mutation {
         (Self::DirtyReadFirst, "batch", Harm::Lost),
         (Self::DirtyStoredLast, "batch", Harm::Lost),
         (Self::ForgetFirst, "reset", Harm::Numbers),
+        (Self::NumbersAnew, "reset", Harm::Stuck),
         (Self::WordModified, "batch", Harm::Stray),
         (Self::EndsEarly, "batch", Harm::Unordered),
         (Self::NoDrain, "unbind", Harm::Lost),
