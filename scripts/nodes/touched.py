@@ -129,11 +129,13 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *QUEUES,
         *FAILING,
     ),
-    r"mem/exchange(/.*)?\.rs|user/ioctl/exchange\.rs|user/region/(?!slots).*\.rs": (
+    r"mem/exchange(/.*)?\.rs|user/ioctl/exchange\.rs|user/region/(?!slots|pinned|imported).*\.rs": (
         *MEMORY,
         *EXCHANGE,
         *FAILING,
     ),
+    r"user/region/pinned\.rs": (*MEMORY, *STALE, "nodes:held", *FAILING),
+    r"user/region/imported\.rs": (*EXPORTS, *FAILING),
     r"mem/slots\.rs|user/(ioctl/|region/)?(message(/.*)?|slots)\.rs|dma/descriptor\.rs": (
         *MESSAGES,
         *FAILING,

@@ -4,6 +4,10 @@
 //! window, and imports from peers.
 
 use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
     page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
@@ -16,34 +20,24 @@ use crate::{
         Hw,
         RegionOffset, //
     },
-    kernel_ext::{
-        gup::untagged,
-        list::List, //
-    },
-    link::{
-        message::ExportedRegion,
-        peer::Peer,
-        window_alloc::WindowRange, //
-    },
+    kernel_ext::list::List,
+    link::window_alloc::WindowRange,
     mem::{
         exchange::Exchange,
         lmm::{
             members::Member,
             pinned_range::PinnedRange,
-            range::{
-                offset_in_page,
-                PageRange, //
-            },
+            range::offset_in_page,
             space::Space, //
         },
         tpt::{
             Entered,
-            InvalidateScope, //
+            InvalidateScope,
             PageRun,
             Proof,
             RegionSetup,
             RegionSlot,
-            Section,
+            Section, //
         }, //
     },
     user::message::MessageSlots,
@@ -55,7 +49,7 @@ use crate::{
             Share, //
         },
         mmap_offset::{
-            Backing,
+            self,
             MmapRange, //
         }, //
     }, //
@@ -63,21 +57,76 @@ use crate::{
 
 mod description;
 mod exchangeable;
+mod imported;
+mod pinned;
 mod slots;
 mod window;
 
 /// The owner of the page entries of a region.
 enum Pages {
     /// Locked memory of this node.
-    Local(Arc<Space>, PinnedRange),
+    Local(PinnedRange),
     /// Page entries that name the region of a peer.
-    Remote(Arc<Space>, PageRun),
+    Remote(PageRun),
     /// Exchangeable memory of this node.
-    Exchangeable(Arc<Space>, PageRun, Arc<Exchange>),
+    Exchangeable(PageRun, Arc<Exchange>),
     /// Message slots of this node.
-    Slots(Arc<Space>, PageRun, Arc<MessageSlots>),
+    Slots(PageRun, Arc<MessageSlots>),
     /// None: a part of the own section of the window.
-    Window(Arc<Space>, Section<WindowRange>),
+    Window(Section<WindowRange>),
+}
+
+impl Pages {
+    /// Passes the page entries to `f`, in order.
+    fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
+        match self {
+            Self::Local(pinned) => f(pinned.runs()),
+            Self::Remote(run) | Self::Exchangeable(run, _) | Self::Slots(run, _) => {
+                f(&[whole(run)])
+            }
+            Self::Window(_) => f(&[]),
+        }
+    }
+
+    /// Ends what gives access to the memory without the region.
+    fn retract(&self, shared: &Shared) {
+        if let Self::Exchangeable(run, exchange) = self {
+            exchange.remove(run.first, &shared.mmap_offsets);
+        }
+    }
+
+    /// Ends the use of what was retracted by an invalidation of `scope`, and frees it. With `keep` pins
+    /// may stay in the pin cache. The caller is outside of the gate.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer. The memory is not used again until the device is
+    /// unbound.
+    fn release(
+        self,
+        shared: &Shared,
+        (space, scope): (&Arc<Space>, InvalidateScope),
+        keep: bool,
+    ) -> Result {
+        match self {
+            Self::Local(pinned) => space.unpin(pinned, scope, keep),
+            Self::Remote(run) | Self::Exchangeable(run, _) | Self::Slots(run, _) => {
+                match shared.gate.enter() {
+                    Some(guard) => {
+                        let retracted = shared.tpt.retract(run);
+                        let result = retracted.invalidate(Hw::new(guard.dev(), &*shared.hw), scope);
+                        result.map_err(|(err, _)| {
+                            // Entries that the device did not release still name it.
+                            space.keep_until_unbound();
+                            err
+                        })
+                    }
+                    None => Ok(()),
+                }
+            }
+            Self::Window(section) => Region::free_section(shared, (space, scope), section),
+        }
+    }
 }
 
 /// The owner of a new region.
@@ -87,6 +136,110 @@ pub(crate) struct Owner<'a> {
     pub(crate) events: &'a Arc<Events>,
     /// The handle of the region.
     pub(crate) handle: u32,
+}
+
+impl Owner<'_> {
+    /// Adds a region to the space, and pays for it.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` beyond the limits of the user, `ENOMEM`.
+    fn admit(&self, addr: u64, access: Access, length: u64) -> Result<(NewRegion<'_>, Share)> {
+        let new = NewRegion {
+            owner: self,
+            member: self.space.add_member(),
+            addr,
+            access,
+            length,
+        };
+        let share = Share::new(self.space.payer(), Resource::Regions, 1)?;
+        Ok((new, share))
+    }
+}
+
+/// A region that the device does not know yet.
+struct NewRegion<'a> {
+    owner: &'a Owner<'a>,
+    member: Member,
+    addr: u64,
+    access: Access,
+    length: u64,
+}
+
+impl NewRegion<'_> {
+    /// Enters the region, for which `share` is paid, into the table of the device, and makes its shadow
+    /// pages mappable. Releases `pages` on failure, so the caller is outside of the gate.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if a table is full, `ENOMEM`, `ENODEV` if the device is unbound.
+    fn enter(self, shared: &Shared, share: Share, pages: Pages) -> Result<Region> {
+        let tpt = &shared.tpt;
+        let entered = self.enter_by(shared, pages, |dev, setup| {
+            tpt.add_region(dev, share, &setup)
+        });
+        entered.map_err(|(err, _)| err)
+    }
+
+    /// The same by `add`, whose errors it returns too; on failure with the result of the release.
+    fn enter_by(
+        self,
+        shared: &Shared,
+        pages: Pages,
+        add: impl FnOnce(&Device<Bound>, RegionSetup<'_>) -> Result<RegionSlot>,
+    ) -> Result<Region, (Error, Result)> {
+        match pages.with_runs(|runs| self.try_enter(shared, runs, add)) {
+            Ok((slot, range)) => Ok(self.into_region(slot, range, pages)),
+            Err(err) => {
+                pages.retract(shared);
+                // The shadow pages may have been mapped for a moment.
+                let left = (self.owner.space, InvalidateScope::Pages);
+                Err((err, pages.release(shared, left, false)))
+            }
+        }
+    }
+
+    /// Enters the region of `runs` by `add`.
+    fn try_enter(
+        &self,
+        shared: &Shared,
+        runs: &[Run],
+        add: impl FnOnce(&Device<Bound>, RegionSetup<'_>) -> Result<RegionSlot>,
+    ) -> Result<(RegionSlot, MmapRange)> {
+        // Charged to the process, which is not inside of the gate yet.
+        let shadow = mmap_offset::Backing::Shadow(List::of(runs)?);
+        let count = runs.last().map_or(0, |run| run.page + run.count);
+        let setup = RegionSetup {
+            space: self.owner.space.id(),
+            access: self.access,
+            offset: offset_in_page(self.addr)?,
+            length: self.length,
+            runs,
+            remote: None,
+            export: None,
+        };
+        let guard = shared.gate.try_enter()?;
+        let (offsets, pages) = (&shared.mmap_offsets, usize::try_from(count)?);
+        let range = offsets.add(self.owner.open_file, pages, shadow, self.access.write)?;
+        // Last, since an entry that the device has seen has to be invalidated.
+        let slot = add(guard.dev(), setup).inspect_err(|_| offsets.remove(range))?;
+        Ok((slot, range))
+    }
+
+    /// Returns the region, which is in the table of the device.
+    fn into_region(self, slot: RegionSlot, range: MmapRange, pages: Pages) -> Region {
+        Region {
+            slot,
+            space: self.owner.space.clone(),
+            addr: self.addr,
+            access: self.access,
+            length: self.length,
+            range,
+            pages,
+            export: None,
+            _member: self.member,
+        }
+    }
 }
 
 /// Slots of regions that end together, and the page entries or parts of the window of those without
@@ -127,13 +280,15 @@ struct Entries {
     freed: Option<WindowRange>,
 }
 
-/// One registration, exchangeable memory, part of the window or import. [`Region::release`] has to be called in the end.
+/// Memory that the device can access by one index. [`Region::release`] has to be called in the end.
 pub(crate) struct Region {
     slot: RegionSlot,
-    /// First byte, in the open file's address space; zero for an import.
+    space: Arc<Space>,
+    /// First byte, in the open file's address space; zero if the process has not chosen it.
     addr: u64,
     access: Access,
     length: u64,
+    /// Shadow pages, or the part of the window: as many as the region touches.
     range: MmapRange,
     pages: Pages,
     /// Name under which the region is exported.
@@ -143,173 +298,6 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Registers `length` bytes from `addr` on of the current process.
-    ///
-    /// # Errors
-    ///
-    /// `EPERM` if the process does not run in the space of the owner, or `RLIMIT_MEMLOCK` is 0;
-    /// `EINVAL` and `EOVERFLOW` for a wrong range; `EFAULT` for addresses that are not mapped with
-    /// these rights; `EOPNOTSUPP` for memory that cannot be pinned; `ENOSPC` if a table is full;
-    /// `EDQUOT` beyond the limits of the user; `ENOMEM` beyond `RLIMIT_MEMLOCK` or without memory;
-    /// `EINTR` if a signal comes; `EREMOTEIO` if the device cannot access a page; `ENODEV` if the
-    /// device is unbound.
-    pub(crate) fn register(
-        shared: &Shared,
-        owner: &Owner<'_>,
-        addr: u64,
-        length: u64,
-        access: Access,
-    ) -> Result<Self> {
-        let space = owner.space;
-        let addr = untagged(addr);
-        let task = kernel::current!();
-        let mm = space.current(task).ok_or(EPERM)?;
-        let pages = PageRange::of_bytes(addr, length)?;
-        // More pages than page entries never fit; do not pin them.
-        if pages.len() > usize::try_from(shared.hw.geometry().page_capacity)? {
-            return Err(ENOSPC);
-        }
-        let member = space.add_member();
-        let share = Share::new(space.payer(), Resource::Regions, 1)?;
-        let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
-        let pinned = space.pin(mm, pages, access, Some(ticket))?;
-        let setup = RegionSetup {
-            space: space.id(),
-            access,
-            offset: offset_in_page(addr)?,
-            length,
-            runs: pinned.runs(),
-            remote: None,
-            export: None,
-        };
-        // Charged to the process, which is not inside of the gate yet.
-        let shadow = List::of(setup.runs);
-        let entered =
-            shadow.and_then(|shadow| Self::enter(shared, owner.open_file, share, &setup, shadow));
-        match entered {
-            Ok((slot, range)) => Ok(Self {
-                slot,
-                addr,
-                access,
-                length,
-                range,
-                pages: Pages::Local(space.clone(), pinned),
-                export: None,
-                _member: member,
-            }),
-            Err(err) => {
-                // The region's shadow pages may have been mapped for a moment.
-                let _ = space.unpin(pinned, InvalidateScope::Pages, false);
-                Err(err)
-            }
-        }
-    }
-
-    /// Enters a region into the table of the device and makes its shadow pages mappable, of which
-    /// `shadow` has the runs.
-    fn enter(
-        shared: &Shared,
-        open_file: u64,
-        share: Share,
-        setup: &RegionSetup<'_>,
-        shadow: List<Run>,
-    ) -> Result<(RegionSlot, MmapRange)> {
-        let guard = shared.gate.try_enter()?;
-        let range = Self::add_shadow(shared, open_file, shadow, setup.access)?;
-        // Last, since an entry that the device has seen has to be invalidated.
-        let slot = shared.tpt.add_region(guard.dev(), share, setup);
-        let slot = slot.inspect_err(|_| shared.mmap_offsets.remove(range))?;
-        Ok((slot, range))
-    }
-
-    /// Makes the shadow pages of a region of these runs mappable.
-    fn add_shadow(
-        shared: &Shared,
-        open_file: u64,
-        runs: List<Run>,
-        access: Access,
-    ) -> Result<MmapRange> {
-        let count = runs.last().map_or(0, |run| run.page + run.count);
-        let (pages, writable) = (usize::try_from(count)?, access.write);
-        let backing = Backing::Shadow(runs);
-        shared.mmap_offsets.add(open_file, pages, backing, writable)
-    }
-
-    /// Imports a region that `peer` exports.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if a table is full, `ENOTCONN` while the link is down, `ENODEV` if the device is
-    /// unbound, `ENOMEM`, `EDQUOT` beyond the limits of the user, which pays for as many page
-    /// entries as the peer names.
-    pub(crate) fn import(
-        shared: &Shared,
-        owner: &Owner<'_>,
-        peer: &Peer,
-        remote: &ExportedRegion,
-        access: Access,
-    ) -> Result<Self> {
-        let pages = remote.length.div_ceil(u64::try_from(PAGE_SIZE)?);
-        let pages = u32::try_from(pages).map_err(|_| ENOSPC)?;
-        let member = owner.space.add_member();
-        let payer = owner.space.payer();
-        let share = Share::new(payer, Resource::Regions, 1)?;
-        let entries = Share::new(payer, Resource::Pages, usize::try_from(pages)?)?;
-        let guard = shared.gate.try_enter()?;
-        let dev = guard.dev();
-        let generation = peer.hw_generation()?;
-        let slot = shared.tpt.reserve_region(dev, share)?;
-        let run = shared
-            .tpt
-            .add_remote_pages(dev, entries, pages, owner.space.id(), slot.index, access)
-            .inspect_err(|_| shared.tpt.free_region(slot))?;
-        let setup = RegionSetup {
-            space: owner.space.id(),
-            access,
-            offset: 0,
-            length: remote.length,
-            runs: &[whole(&run)],
-            remote: Some(remote.remote(peer.node(), generation)),
-            export: None,
-        };
-        let shadow = List::One(whole(&run));
-        let shadow = Self::add_shadow(shared, owner.open_file, shadow, access);
-        let entered = shadow.and_then(|range| {
-            // Last, since an entry that the device has seen has to be invalidated.
-            let set = shared.tpt.set_region(dev, slot, &setup);
-            set.inspect_err(|_| shared.mmap_offsets.remove(range))?;
-            Ok(range)
-        });
-        let range = match entered {
-            Ok(range) => range,
-            Err(err) => {
-                // The shadow pages may have been mapped for a moment.
-                let scope = InvalidateScope::Region(slot.index);
-                let result = shared
-                    .tpt
-                    .retract(run)
-                    .invalidate(Hw::new(dev, &*shared.hw), scope);
-                if result.is_ok() {
-                    shared.tpt.free_region(slot);
-                } else {
-                    // Entries that the device may still use have its number.
-                    owner.space.keep_until_unbound();
-                }
-                return Err(err);
-            }
-        };
-        Ok(Self {
-            slot,
-            addr: 0,
-            access,
-            length: remote.length,
-            range,
-            pages: Pages::Remote(owner.space.clone(), run),
-            export: None,
-            _member: member,
-        })
-    }
-
     /// The index that a size word names.
     pub(crate) fn index(&self) -> u32 {
         self.slot.index
@@ -326,24 +314,13 @@ impl Region {
     }
 
     /// Returns true if this is an import.
-    pub(crate) fn is_import(&self) -> bool {
-        matches!(self.pages, Pages::Remote(..))
+    fn is_import(&self) -> bool {
+        matches!(self.pages, Pages::Remote(_))
     }
 
     /// Returns true if this is a part of the window.
     fn is_window(&self) -> bool {
-        matches!(self.pages, Pages::Window(..))
-    }
-
-    /// Pages that the region touches.
-    fn pages(&self) -> usize {
-        match &self.pages {
-            Pages::Local(_, pinned) => pinned.range().len(),
-            Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) | Pages::Slots(_, run, _) => {
-                usize::try_from(run.count).unwrap_or(usize::MAX)
-            }
-            Pages::Window(_, section) => section.range().pages(),
-        }
+        matches!(self.pages, Pages::Window(_))
     }
 
     /// Returns the location of `length` bytes at `offset`, for use with `access`.
@@ -388,8 +365,9 @@ impl Region {
         if !source.access.read || destination.is_some_and(|(region, _)| !region.access.write) {
             return Err(EACCES);
         }
-        source.with_runs(|runs| match destination {
+        source.pages.with_runs(|runs| match destination {
             Some((destination, to)) => destination
+                .pages
                 .with_runs(|other| shared.tpt.map_out((runs, from), Some((other, to)), pages)),
             None => shared.tpt.map_out((runs, from), None, pages),
         })
@@ -407,23 +385,12 @@ impl Region {
         Ok(())
     }
 
-    /// Passes the page entries of the region to `f`, in order.
-    fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
-        match &self.pages {
-            Pages::Local(_, pinned) => f(pinned.runs()),
-            Pages::Remote(_, run) | Pages::Exchangeable(_, run, _) | Pages::Slots(_, run, _) => {
-                f(&[whole(run)])
-            }
-            Pages::Window(..) => f(&[]),
-        }
-    }
-
     /// Exports the region to `peer`, or to all.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an import, a part of the window, or name 0, `EACCES` for more rights than the region has, `EEXIST` if
-    /// the name is in use or the region is exported already, `ENOMEM`.
+    /// `EINVAL` for an import, a part of the window, or name 0, `EACCES` for more rights than the
+    /// region has, `EEXIST` if the name is in use or the region is exported already, `ENOMEM`.
     pub(crate) fn export(
         &mut self,
         shared: &Shared,
@@ -475,35 +442,10 @@ impl Region {
     /// stays pinned until the device is unbound.
     pub(crate) fn release(mut self, shared: &Shared, keep: bool) -> Result {
         self.retract(shared);
-        let result = match self.pages {
-            Pages::Local(space, pinned) => {
-                space.unpin(pinned, InvalidateScope::Region(self.slot.index), keep)
-            }
-            Pages::Remote(space, run)
-            | Pages::Exchangeable(space, run, _)
-            | Pages::Slots(space, run, _) => {
-                match shared.gate.enter() {
-                    Some(guard) => {
-                        let scope = InvalidateScope::Region(self.slot.index);
-                        let retracted = shared.tpt.retract(run);
-                        let result = retracted.invalidate(Hw::new(guard.dev(), &*shared.hw), scope);
-                        result.map_err(|(err, _)| {
-                            // Entries that the device did not release still name it.
-                            space.keep_until_unbound();
-                            err
-                        })
-                    }
-                    None => Ok(()),
-                }
-            }
-            Pages::Window(space, section) => {
-                Self::free_section(shared, (&space, self.slot), section)
-            }
-        };
-        if result.is_ok() {
-            shared.tpt.free_region(self.slot);
-        }
-        result
+        let left = (&self.space, InvalidateScope::Region(self.slot.index));
+        self.pages.release(shared, left, keep)?;
+        shared.tpt.free_region(self.slot);
+        Ok(())
     }
 
     /// Ends `regions`, which are all members of `space`, by one invalidation. `left` has to be
@@ -525,14 +467,14 @@ impl Region {
         let left = space.unpin_all(|end| {
             for region in regions {
                 let (pages, section) = match region.pages {
-                    Pages::Local(_, pinned) => {
+                    Pages::Local(pinned) => {
                         end(pinned);
                         (None, None)
                     }
-                    Pages::Remote(_, run)
-                    | Pages::Exchangeable(_, run, _)
-                    | Pages::Slots(_, run, _) => (Some(run), None),
-                    Pages::Window(_, section) => (None, Some(section)),
+                    Pages::Remote(run) | Pages::Exchangeable(run, _) | Pages::Slots(run, _) => {
+                        (Some(run), None)
+                    }
+                    Pages::Window(section) => (None, Some(section)),
                 };
                 // There is room for all; without it, the slot would be lost.
                 let _ = left.0.push_within_capacity(Entries {
@@ -556,9 +498,7 @@ impl Region {
     /// Retracts the region, so that no transfer can start with it any more.
     fn retract(&mut self, shared: &Shared) {
         shared.mmap_offsets.remove(self.range);
-        if let Pages::Exchangeable(_, run, exchange) = &self.pages {
-            exchange.remove(run.first, &shared.mmap_offsets);
-        }
+        self.pages.retract(shared);
         if let Some(name) = self.export.take() {
             shared.exports.remove(name);
         }

@@ -208,6 +208,11 @@ impl MmapRange {
         (self.key.first as u64) << PAGE_SHIFT
     }
 
+    /// Pages of the range.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
     /// Bytes of the range.
     pub(crate) fn length(&self) -> u64 {
         (self.pages as u64) << PAGE_SHIFT

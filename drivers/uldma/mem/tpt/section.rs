@@ -41,13 +41,6 @@ pub(crate) struct SectionSetup {
 /// A range of the section that the device can access by a region. It is freed with a proof.
 pub(crate) struct Section<R>(R);
 
-impl<R> Section<R> {
-    /// Returns the range.
-    pub(crate) fn range(&self) -> &R {
-        &self.0
-    }
-}
-
 impl<R> Entered for Section<R> {
     type Freed = R;
 

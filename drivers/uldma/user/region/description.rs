@@ -34,8 +34,8 @@ impl Region {
     /// Returns a snapshot of the region.
     pub(crate) fn describe(&self) -> Description {
         let lock = match &self.pages {
-            Pages::Local(_, pinned) => Some(pinned.number()),
-            Pages::Remote(..) | Pages::Exchangeable(..) | Pages::Slots(..) | Pages::Window(..) => {
+            Pages::Local(pinned) => Some(pinned.number()),
+            Pages::Remote(_) | Pages::Exchangeable(..) | Pages::Slots(..) | Pages::Window(_) => {
                 None
             }
         };
@@ -45,7 +45,7 @@ impl Region {
             exported: self.export.is_some(),
             addr: self.addr,
             length: self.length,
-            pages: self.pages(),
+            pages: self.range.pages(),
             lock,
         }
     }
@@ -55,7 +55,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an import or a part of the window, and for a page that the region does not have; `ENOMEM`.
+    /// `EINVAL` for an import or a part of the window, and for a page that the region does not have;
+    /// `ENOMEM`.
     pub(crate) fn blocks(
         &self,
         shared: &Shared,
@@ -63,7 +64,7 @@ impl Region {
         limit: usize,
         merge: bool,
     ) -> Result<(KVec<Block>, usize)> {
-        if self.is_import() || self.is_window() || first > self.pages() {
+        if self.is_import() || self.is_window() || first > self.range.pages() {
             return Err(EINVAL);
         }
         let page_size = pages_to_bytes(1);
@@ -81,7 +82,8 @@ impl Region {
             next += usize::from(taken);
             taken
         };
-        self.with_runs(|runs| shared.tpt.addresses(runs, first, &mut add))?;
+        self.pages
+            .with_runs(|runs| shared.tpt.addresses(runs, first, &mut add))?;
         Ok((blocks, next))
     }
 }

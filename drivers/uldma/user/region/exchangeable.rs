@@ -10,31 +10,18 @@ use kernel::{
 
 use crate::{
     device::Shared,
-    hw::Hw,
-    kernel_ext::list::List,
-    mem::{
-        exchange::{
-            Exchange,
-            NewMemory,
-            Part, //
-        },
-        tpt::{
-            InvalidateScope,
-            RegionSetup, //
-        }, //
+    mem::exchange::{
+        Exchange,
+        NewMemory,
+        Part, //
     },
     user_abi::{
         access::Access,
-        ledger::{
-            Resource,
-            Share, //
-        },
         mmap_offset::MmapRange, //
     }, //
 };
 
 use super::{
-    whole,
     Owner,
     Pages,
     Region, //
@@ -68,49 +55,16 @@ impl Region {
         if count > usize::try_from(shared.hw.geometry().page_capacity)? {
             return Err(ENOSPC);
         }
-        let member = space.add_member();
-        let share = Share::new(space.payer(), Resource::Regions, 1)?;
-        let new = NewMemory::allocate((space, mm), count)?;
-        // Only now: what is charged to the process may let it sleep.
-        let guard = shared.gate.try_enter()?;
-        let device = (guard.dev(), &shared.tpt, &shared.mmap_offsets);
-        let (run, memory) = exchange.add(device, (owner.open_file, space), new)?;
-        let setup = RegionSetup {
-            space: space.id(),
-            access: Access::ALL,
-            offset: 0,
-            length,
-            runs: &[whole(&run)],
-            remote: None,
-            export: None,
+        let (new, share) = owner.admit(0, Access::ALL, length)?;
+        let memory = NewMemory::allocate((space, mm), count)?;
+        let (run, mappable) = {
+            // Only now: what is charged to the process may let it sleep.
+            let guard = shared.gate.try_enter()?;
+            let device = (guard.dev(), &shared.tpt, &shared.mmap_offsets);
+            exchange.add(device, (owner.open_file, space), memory)?
         };
-        let shadow = List::One(whole(&run));
-        match Self::enter(shared, owner.open_file, share, &setup, shadow) {
-            Ok((slot, range)) => {
-                let region = Self {
-                    slot,
-                    addr: 0,
-                    access: Access::ALL,
-                    length,
-                    range,
-                    pages: Pages::Exchangeable(space.clone(), run, exchange.clone()),
-                    export: None,
-                    _member: member,
-                };
-                Ok((region, memory))
-            }
-            Err(err) => {
-                exchange.remove(run.first, &shared.mmap_offsets);
-                // The shadow pages may have been mapped for a moment. Without an answer of the
-                // device, the table keeps the pages.
-                let hw = Hw::new(guard.dev(), &*shared.hw);
-                let retracted = shared.tpt.retract(run);
-                if retracted.invalidate(hw, InvalidateScope::Pages).is_err() {
-                    space.keep_until_unbound();
-                }
-                Err(err)
-            }
-        }
+        let pages = Pages::Exchangeable(run, exchange.clone());
+        Ok((new.enter(shared, share, pages)?, mappable))
     }
 
     /// Returns the pages of `length` bytes from byte `offset` on.
@@ -120,7 +74,7 @@ impl Region {
     /// `ENOENT` unless this is exchangeable memory, `EINVAL` for no bytes, or bytes that it does not
     /// have.
     pub(crate) fn exchangeable_part(&self, offset: u64, length: u64) -> Result<Part> {
-        let Pages::Exchangeable(_, run, _) = &self.pages else {
+        let Pages::Exchangeable(run, _) = &self.pages else {
             return Err(ENOENT);
         };
         let end = offset.checked_add(length).ok_or(EINVAL)?;

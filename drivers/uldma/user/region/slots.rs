@@ -9,31 +9,18 @@ use kernel::{
 
 use crate::{
     device::Shared,
-    hw::Hw,
-    kernel_ext::list::List,
-    mem::{
-        slots::{
-            SlotMemory,
-            SlotSizes, //
-        },
-        tpt::{
-            InvalidateScope,
-            RegionSetup, //
-        }, //
+    mem::slots::{
+        SlotMemory,
+        SlotSizes, //
     },
     user::message::{
         Direction,
         EndpointRef,
         MessageSlots, //
-    },
-    user_abi::ledger::{
-        Resource,
-        Share, //
     }, //
 };
 
 use super::{
-    whole,
     Owner,
     Pages,
     Region, //
@@ -54,7 +41,7 @@ impl Region {
         sizes: SlotSizes,
         (endpoint, direction): (EndpointRef, Direction),
     ) -> Result<Self> {
-        let space = owner.space;
+        let (tpt, space) = (&shared.tpt, owner.space);
         let task = kernel::current!();
         let mm = space.current(task).ok_or(EPERM)?;
         // More pages than page entries never fit; do not allocate them.
@@ -62,47 +49,15 @@ impl Region {
             return Err(ENOSPC);
         }
         let length = u64::try_from(sizes.count() * sizes.slot_bytes())?;
-        let member = space.add_member();
-        let share = Share::new(space.payer(), Resource::Regions, 1)?;
-        let access = direction.access();
+        let (new, share) = owner.admit(0, direction.access(), length)?;
         let (memory, pages, charge) = SlotMemory::allocate((space, mm), sizes)?;
         let slots = MessageSlots::new(memory, endpoint, direction)?;
-        // Only now: what is charged to the process may let it sleep.
-        let guard = shared.gate.try_enter()?;
-        let dev = guard.dev();
-        let run = shared.tpt.add_own_pages(dev, pages, charge, space.id())?;
-        let setup = RegionSetup {
-            space: space.id(),
-            access,
-            offset: 0,
-            length,
-            runs: &[whole(&run)],
-            remote: None,
-            export: None,
+        let run = {
+            // Only now: what is charged to the process may let it sleep.
+            let guard = shared.gate.try_enter()?;
+            tpt.add_own_pages(guard.dev(), pages, charge, space.id())?
         };
-        let shadow = List::One(whole(&run));
-        match Self::enter(shared, owner.open_file, share, &setup, shadow) {
-            Ok((slot, range)) => Ok(Self {
-                slot,
-                addr: 0,
-                access,
-                length,
-                range,
-                pages: Pages::Slots(space.clone(), run, slots),
-                export: None,
-                _member: member,
-            }),
-            Err(err) => {
-                // The shadow pages may have been mapped for a moment. Without an answer of the
-                // device, the table keeps the pages.
-                let hw = Hw::new(guard.dev(), &*shared.hw);
-                let retracted = shared.tpt.retract(run);
-                if retracted.invalidate(hw, InvalidateScope::Pages).is_err() {
-                    space.keep_until_unbound();
-                }
-                Err(err)
-            }
-        }
+        new.enter(shared, share, Pages::Slots(run, slots))
     }
 
     /// Returns the message slots of the region.
@@ -111,7 +66,7 @@ impl Region {
     ///
     /// `ENOENT` if these are no message slots, `EINVAL` if they have another direction.
     pub(crate) fn slots(&self, direction: Direction) -> Result<&Arc<MessageSlots>> {
-        let Pages::Slots(_, _, slots) = &self.pages else {
+        let Pages::Slots(_, slots) = &self.pages else {
             return Err(ENOENT);
         };
         if slots.direction() != direction {

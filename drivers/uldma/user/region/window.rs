@@ -28,12 +28,9 @@ use crate::{
     },
     user_abi::{
         access::Access,
-        ledger::{
-            Resource,
-            Share, //
-        },
+        ledger::Share,
         mmap_offset::{
-            Backing,
+            self,
             MmapRange, //
         }, //
     }, //
@@ -66,26 +63,14 @@ impl Region {
         if !shared.hw.geometry().window_regions {
             return Err(eopnotsupp());
         }
-        let member = space.add_member();
-        let share = Share::new(space.payer(), Resource::Regions, 1)?;
+        let (mut new, share) = owner.admit(0, access, length)?;
         let window = shared.window_alloc.alloc(space.payer(), None, length)?;
-        match Self::enter_section(shared, owner, share, window, access) {
-            Ok((slot, range, section)) => Ok(Self {
-                slot,
-                addr: 0,
-                access,
-                length: u64::try_from(window.length())?,
-                range,
-                pages: Pages::Window(space.clone(), section),
-                export: None,
-                _member: member,
-            }),
-            Err(err) => {
-                // No device has seen it, and no process has it mapped any more.
-                shared.window_alloc.free(window);
-                Err(err)
-            }
-        }
+        let entered = Self::enter_section(shared, owner, share, window, access);
+        // No device has seen it, and no process has it mapped any more.
+        let entered = entered.inspect_err(|_| shared.window_alloc.free(window));
+        let (slot, range, section) = entered?;
+        new.length = u64::try_from(window.length())?;
+        Ok(new.into_region(slot, range, Pages::Window(section)))
     }
 
     /// Makes a range of the section mappable, and enters it into the table of the device.
@@ -98,7 +83,7 @@ impl Region {
     ) -> Result<(RegionSlot, MmapRange, Section<WindowRange>)> {
         let guard = shared.gate.try_enter()?;
         Hw::new(guard.dev(), &*shared.hw).zero_window(window.offset(), window.length())?;
-        let backing = Backing::Inbound(shared.hw.geometry().node, window.offset());
+        let backing = mmap_offset::Backing::Inbound(shared.hw.geometry().node, window.offset());
         let offsets = &shared.mmap_offsets;
         let range = offsets.add(owner.open_file, window.pages(), backing, true)?;
         let setup = SectionSetup {
@@ -117,20 +102,19 @@ impl Region {
         }
     }
 
-    /// Frees the part of the window of region `slot`, which was retracted.
+    /// Frees the part of the window of a region that was retracted, by an invalidation of `scope`.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` if the device does not answer. The range is not used again then.
     pub(super) fn free_section(
         shared: &Shared,
-        (space, slot): (&Arc<Space>, RegionSlot),
+        (space, scope): (&Arc<Space>, InvalidateScope),
         section: Section<WindowRange>,
     ) -> Result {
         let window = match shared.gate.enter() {
             Some(guard) => {
                 let hw = Hw::new(guard.dev(), &*shared.hw);
-                let scope = InvalidateScope::Region(slot.index);
                 let retracted = shared.tpt.retract(section);
                 retracted.invalidate(hw, scope).map_err(|(err, _)| {
                     // The entry has the number of the space.
