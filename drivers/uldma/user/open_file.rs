@@ -62,10 +62,7 @@ use crate::{
     },
     user::{
         attachment::Attachment,
-        region::{
-            Leaving,
-            Region, //
-        },
+        region::Region,
         watched::Watched, //
     },
     user_abi::{
@@ -317,21 +314,19 @@ impl OpenFile {
     /// space and there is memory for it.
     fn end_regions_at_once(&self, all: usize) -> Result {
         let mut regions = KVVec::new();
-        let left = {
+        {
             let mut objects = self.objects.lock();
             let count = objects.regions();
             let room = regions.reserve(count, GFP_KERNEL);
-            let left = Leaving::with_room_for(count);
-            let (true, Ok(()), Ok(left)) = (count == all && count > 1, room, left) else {
+            let (true, Ok(())) = (count == all && count > 1, room) else {
                 return Ok(());
             };
             while let Some(region) = objects.take_any_region() {
                 // There is room for all.
                 let _ = regions.push_within_capacity(region);
             }
-            left
-        };
-        Region::release_all(&self.shared, &self.space, regions, left)
+        }
+        Region::release_all(&self.shared, &self.space, regions)
     }
 
     /// Makes `vctx` the context. Returns its number and, if the method needs one, its key. The caller

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions: registered memory of an open file, exchangeable memory, message slots, parts of the
-//! window, and imports from peers.
+//! Regions: what the device can access for an open file, whatever [backs](Backing) it.
+//!
+//! Each kind has a file: [pinned] memory, [exchangeable] memory, message [slots], parts of the
+//! [window], and [imported] regions of peers.
 
 use kernel::{
     device::{
@@ -21,12 +23,9 @@ use crate::{
         RegionOffset, //
     },
     kernel_ext::list::List,
-    link::window_alloc::WindowRange,
     mem::{
-        exchange::Exchange,
         lmm::{
             members::Member,
-            pinned_range::PinnedRange,
             range::offset_in_page,
             space::Space, //
         },
@@ -36,11 +35,9 @@ use crate::{
             PageRun,
             Proof,
             RegionSetup,
-            RegionSlot,
-            Section, //
+            RegionSlot, //
         }, //
     },
-    user::message::MessageSlots,
     user_abi::{
         access::Access,
         events::Events,
@@ -55,6 +52,7 @@ use crate::{
     }, //
 };
 
+mod backing;
 mod description;
 mod exchangeable;
 mod imported;
@@ -62,72 +60,10 @@ mod pinned;
 mod slots;
 mod window;
 
-/// The owner of the page entries of a region.
-enum Pages {
-    /// Locked memory of this node.
-    Local(PinnedRange),
-    /// Page entries that name the region of a peer.
-    Remote(PageRun),
-    /// Exchangeable memory of this node.
-    Exchangeable(PageRun, Arc<Exchange>),
-    /// Message slots of this node.
-    Slots(PageRun, Arc<MessageSlots>),
-    /// None: a part of the own section of the window.
-    Window(Section<WindowRange>),
-}
-
-impl Pages {
-    /// Passes the page entries to `f`, in order.
-    fn with_runs<R>(&self, f: impl FnOnce(&[Run]) -> R) -> R {
-        match self {
-            Self::Local(pinned) => f(pinned.runs()),
-            Self::Remote(run) | Self::Exchangeable(run, _) | Self::Slots(run, _) => {
-                f(&[whole(run)])
-            }
-            Self::Window(_) => f(&[]),
-        }
-    }
-
-    /// Ends what gives access to the memory without the region.
-    fn retract(&self, shared: &Shared) {
-        if let Self::Exchangeable(run, exchange) = self {
-            exchange.remove(run.first, &shared.mmap_offsets);
-        }
-    }
-
-    /// Ends the use of what was retracted by an invalidation of `scope`, and frees it. With `keep` pins
-    /// may stay in the pin cache. The caller is outside of the gate.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` if the device does not answer. The memory is not used again until the device is
-    /// unbound.
-    fn release(
-        self,
-        shared: &Shared,
-        (space, scope): (&Arc<Space>, InvalidateScope),
-        keep: bool,
-    ) -> Result {
-        match self {
-            Self::Local(pinned) => space.unpin(pinned, scope, keep),
-            Self::Remote(run) | Self::Exchangeable(run, _) | Self::Slots(run, _) => {
-                match shared.gate.enter() {
-                    Some(guard) => {
-                        let retracted = shared.tpt.retract(run);
-                        let result = retracted.invalidate(Hw::new(guard.dev(), &*shared.hw), scope);
-                        result.map_err(|(err, _)| {
-                            // Entries that the device did not release still name it.
-                            space.keep_until_unbound();
-                            err
-                        })
-                    }
-                    None => Ok(()),
-                }
-            }
-            Self::Window(section) => Region::free_section(shared, (space, scope), section),
-        }
-    }
-}
+use backing::{
+    Backing,
+    Use, //
+};
 
 /// The owner of a new region.
 pub(crate) struct Owner<'a> {
@@ -168,14 +104,14 @@ struct NewRegion<'a> {
 
 impl NewRegion<'_> {
     /// Enters the region, for which `share` is paid, into the table of the device, and makes its shadow
-    /// pages mappable. Releases `pages` on failure, so the caller is outside of the gate.
+    /// pages mappable. Releases `backing` on failure, so the caller is outside of the gate.
     ///
     /// # Errors
     ///
     /// `ENOSPC` if a table is full, `ENOMEM`, `ENODEV` if the device is unbound.
-    fn enter(self, shared: &Shared, share: Share, pages: Pages) -> Result<Region> {
+    fn enter(self, shared: &Shared, share: Share, backing: KBox<dyn Backing>) -> Result<Region> {
         let tpt = &shared.tpt;
-        let entered = self.enter_by(shared, pages, |dev, setup| {
+        let entered = self.enter_by(shared, backing, |dev, setup| {
             tpt.add_region(dev, share, &setup)
         });
         entered.map_err(|(err, _)| err)
@@ -185,16 +121,16 @@ impl NewRegion<'_> {
     fn enter_by(
         self,
         shared: &Shared,
-        pages: Pages,
+        backing: KBox<dyn Backing>,
         add: impl FnOnce(&Device<Bound>, RegionSetup<'_>) -> Result<RegionSlot>,
     ) -> Result<Region, (Error, Result)> {
-        match pages.with_runs(|runs| self.try_enter(shared, runs, add)) {
-            Ok((slot, range)) => Ok(self.into_region(slot, range, pages)),
+        match self.try_enter(shared, backing.runs(), add) {
+            Ok((slot, range)) => Ok(self.into_region(slot, range, backing)),
             Err(err) => {
-                pages.retract(shared);
+                backing.retract(shared);
                 // The shadow pages may have been mapped for a moment.
                 let left = (self.owner.space, InvalidateScope::Pages);
-                Err((err, pages.release(shared, left, false)))
+                Err((err, backing.release(shared, left, false)))
             }
         }
     }
@@ -227,7 +163,7 @@ impl NewRegion<'_> {
     }
 
     /// Returns the region, which is in the table of the device.
-    fn into_region(self, slot: RegionSlot, range: MmapRange, pages: Pages) -> Region {
+    fn into_region(self, slot: RegionSlot, range: MmapRange, backing: KBox<dyn Backing>) -> Region {
         Region {
             slot,
             space: self.owner.space.clone(),
@@ -235,49 +171,30 @@ impl NewRegion<'_> {
             access: self.access,
             length: self.length,
             range,
-            pages,
+            backing,
             export: None,
             _member: self.member,
         }
     }
 }
 
-/// Slots of regions that end together, and the page entries or parts of the window of those without
-/// pinned memory.
-pub(crate) struct Leaving(KVVec<Entries>);
+/// Retracted regions that end together; the caller keeps their space.
+struct Leaving<'a>(&'a Shared, KVVec<Region>);
 
-impl Leaving {
-    /// Room for `count` regions.
-    pub(crate) fn with_room_for(count: usize) -> Result<Self> {
-        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
-    }
-}
-
-impl Entered for Leaving {
-    type Freed = Self;
+impl Entered for Leaving<'_> {
+    type Freed = ();
 
     fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
-        let pages = self.0.iter().filter_map(|entries| entries.pages.as_ref());
-        pages.for_each(each);
+        let own = self.1.iter().filter_map(|region| region.backing.own_run());
+        own.for_each(|own| each(&own.run));
     }
 
-    fn free(mut self, proof: &Proof) -> Self {
-        for entries in &mut self.0 {
-            entries.freed = entries.section.take().map(|section| section.free(proof));
+    fn free(self, proof: &Proof) {
+        for region in self.1 {
+            region.backing.free(self.0, proof);
+            self.0.tpt.free_region(region.slot);
         }
-        self
     }
-}
-
-/// Entries of a retracted region in the tables of the device, without those of pinned memory.
-struct Entries {
-    slot: RegionSlot,
-    /// Those of the pages of an import, of exchangeable memory or of message slots.
-    pages: Option<PageRun>,
-    /// The part of the window, while the device may access it.
-    section: Option<Section<WindowRange>>,
-    /// The same afterwards.
-    freed: Option<WindowRange>,
 }
 
 /// Memory that the device can access by one index. [`Region::release`] has to be called in the end.
@@ -290,7 +207,7 @@ pub(crate) struct Region {
     length: u64,
     /// Shadow pages, or the part of the window: as many as the region touches.
     range: MmapRange,
-    pages: Pages,
+    backing: KBox<dyn Backing>,
     /// Name under which the region is exported.
     export: Option<u64>,
     /// Dropped last, when the device cannot find it any more.
@@ -311,16 +228,6 @@ impl Region {
     /// The range of shadow pages.
     pub(crate) fn range(&self) -> MmapRange {
         self.range
-    }
-
-    /// Returns true if this is an import.
-    fn is_import(&self) -> bool {
-        matches!(self.pages, Pages::Remote(_))
-    }
-
-    /// Returns true if this is a part of the window.
-    fn is_window(&self) -> bool {
-        matches!(self.pages, Pages::Window(_))
     }
 
     /// Returns the location of `length` bytes at `offset`, for use with `access`.
@@ -355,9 +262,7 @@ impl Region {
         destination: Option<(&Self, u32)>,
         pages: u32,
     ) -> Result {
-        if source.is_import() {
-            return Err(EINVAL);
-        }
+        source.backing.permits(Use::MapOutSource)?;
         source.check_whole(from, pages)?;
         if let Some((destination, to)) = destination {
             destination.check_whole(to, pages)?;
@@ -365,12 +270,9 @@ impl Region {
         if !source.access.read || destination.is_some_and(|(region, _)| !region.access.write) {
             return Err(EACCES);
         }
-        source.pages.with_runs(|runs| match destination {
-            Some((destination, to)) => destination
-                .pages
-                .with_runs(|other| shared.tpt.map_out((runs, from), Some((other, to)), pages)),
-            None => shared.tpt.map_out((runs, from), None, pages),
-        })
+        let from = (source.backing.runs(), from);
+        let to = destination.map(|(region, to)| (region.backing.runs(), to));
+        shared.tpt.map_out(from, to, pages)
     }
 
     /// Fails with `EINVAL` unless the region has all bytes of `pages` pages from page `first` on.
@@ -398,9 +300,7 @@ impl Region {
         peer: Option<u32>,
         access: Access,
     ) -> Result {
-        if self.is_import() || self.is_window() {
-            return Err(EINVAL);
-        }
+        self.backing.permits(Use::Export)?;
         if !self.access.covers(access) {
             return Err(EACCES);
         }
@@ -443,13 +343,12 @@ impl Region {
     pub(crate) fn release(mut self, shared: &Shared, keep: bool) -> Result {
         self.retract(shared);
         let left = (&self.space, InvalidateScope::Region(self.slot.index));
-        self.pages.release(shared, left, keep)?;
+        self.backing.release(shared, left, keep)?;
         shared.tpt.free_region(self.slot);
         Ok(())
     }
 
-    /// Ends `regions`, which are all members of `space`, by one invalidation. `left` has to be
-    /// empty, with room for as many.
+    /// Ends `regions`, which are all members of `space`, by one invalidation.
     ///
     /// # Errors
     ///
@@ -458,60 +357,25 @@ impl Region {
         shared: &Shared,
         space: &Arc<Space>,
         mut regions: KVVec<Self>,
-        mut left: Leaving,
     ) -> Result {
         // Without the lock of the space: exchangeable memory waits for calls that change its pages.
         for region in &mut regions {
             region.retract(shared);
         }
-        let left = space.unpin_all(|end| {
-            for region in regions {
-                let (pages, section) = match region.pages {
-                    Pages::Local(pinned) => {
-                        end(pinned);
-                        (None, None)
-                    }
-                    Pages::Remote(run) | Pages::Exchangeable(run, _) | Pages::Slots(run, _) => {
-                        (Some(run), None)
-                    }
-                    Pages::Window(section) => (None, Some(section)),
-                };
-                // There is room for all; without it, the slot would be lost.
-                let _ = left.0.push_within_capacity(Entries {
-                    slot: region.slot,
-                    pages,
-                    section,
-                    freed: None,
-                });
-            }
-            left
-        })?;
-        for entries in left.0 {
-            shared.tpt.free_region(entries.slot);
-            if let Some(window) = entries.freed {
-                shared.window_alloc.free(window);
-            }
-        }
-        Ok(())
+        space.unpin_all(|end| {
+            let pinned = regions.iter().filter_map(|region| region.backing.pinned());
+            pinned.for_each(end);
+            Leaving(shared, regions)
+        })
     }
 
     /// Retracts the region, so that no transfer can start with it any more.
     fn retract(&mut self, shared: &Shared) {
         shared.mmap_offsets.remove(self.range);
-        self.pages.retract(shared);
+        self.backing.retract(shared);
         if let Some(name) = self.export.take() {
             shared.exports.remove(name);
         }
         shared.tpt.retract_region(self.slot);
-    }
-}
-
-/// Returns the only run of a region that consists of `run`.
-fn whole(run: &PageRun) -> Run {
-    Run {
-        page: 0,
-        first: run.first,
-        count: run.count,
-        reserved: 0,
     }
 }

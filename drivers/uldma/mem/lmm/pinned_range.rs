@@ -86,7 +86,7 @@ impl PinnedRange {
     }
 
     /// Returns the pages.
-    pub(crate) fn range(&self) -> PageRange {
+    pub(super) fn range(&self) -> PageRange {
         self.range
     }
 

@@ -70,12 +70,12 @@ impl Space {
     /// `ETIMEDOUT` if the device does not confirm the invalidation.
     pub(crate) fn unpin_all<E: Entered>(
         self: &Arc<Self>,
-        release: impl FnOnce(&mut dyn FnMut(PinnedRange)) -> E,
+        release: impl FnOnce(&mut dyn FnMut(&PinnedRange)) -> E,
     ) -> Result<E::Freed> {
         let device = &self.device.access();
         let mut state = self.state.lock();
         let mut ended = Areas::default();
-        let others = release(&mut |pinned| state.release(&pinned, &mut ended));
+        let others = release(&mut |pinned| state.release(pinned, &mut ended));
         self.unpin_areas(
             &mut state,
             (ended, others),

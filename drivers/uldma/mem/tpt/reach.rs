@@ -148,16 +148,6 @@ pub(crate) trait Entered {
     fn free(self, proof: &Proof) -> Self::Freed;
 }
 
-impl Entered for PageRun {
-    type Freed = ();
-
-    fn for_each_run(&self, each: &mut dyn FnMut(&PageRun)) {
-        each(self);
-    }
-
-    fn free(self, _: &Proof) {}
-}
-
 impl Entered for () {
     type Freed = ();
 

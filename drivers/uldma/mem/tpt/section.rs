@@ -22,8 +22,6 @@ use crate::{
 };
 
 use super::{
-    reach::Entered,
-    PageRun,
     Proof,
     RegionSlot,
     Tpt, //
@@ -41,12 +39,9 @@ pub(crate) struct SectionSetup {
 /// A range of the section that the device can access by a region. It is freed with a proof.
 pub(crate) struct Section<R>(R);
 
-impl<R> Entered for Section<R> {
-    type Freed = R;
-
-    fn for_each_run(&self, _: &mut dyn FnMut(&PageRun)) {}
-
-    fn free(self, _: &Proof) -> R {
+impl<R> Section<R> {
+    /// Returns the range, which is free.
+    pub(crate) fn free(self, _: &Proof) -> R {
         self.0
     }
 }

@@ -132,12 +132,12 @@ pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
     let lock = region.lock.map(|lock| open_file.space.describe(lock));
     let (areas, stale) = lock.unwrap_or((0, 0));
     let flags = [
-        (region.import, uapi::ULDMA_REGION_IMPORT),
         (region.exported, uapi::ULDMA_REGION_EXPORTED),
         (stale > 0, uapi::ULDMA_REGION_STALE),
     ];
     let set = flags.iter().filter(|(is_set, _)| *is_set);
-    arg.out_flags = set.fold(region.access.to_flags(), |flags, (_, flag)| flags | flag);
+    let fixed = region.access.to_flags() | region.flags;
+    arg.out_flags = set.fold(fixed, |flags, (_, flag)| flags | flag);
     arg.out_addr = region.addr;
     arg.out_length = region.length;
     arg.out_pages = u64::try_from(region.pages)?;

@@ -6,19 +6,23 @@ use kernel::prelude::*;
 
 use crate::{
     device::Shared,
-    mem::lmm::range::pages_to_bytes,
+    mem::lmm::{
+        pinned_range::PinnedRange,
+        range::pages_to_bytes, //
+    },
     user_abi::access::Access, //
 };
 
 use super::{
-    Pages,
-    Region, //
+    Region,
+    Use, //
 };
 
 /// A snapshot of a region, for queries.
 pub(crate) struct Description {
     pub(crate) access: Access,
-    pub(crate) import: bool,
+    /// Those of its kind, as in a query.
+    pub(crate) flags: u32,
     pub(crate) exported: bool,
     pub(crate) addr: u64,
     pub(crate) length: u64,
@@ -33,20 +37,14 @@ pub(crate) type Block = (u64, u64);
 impl Region {
     /// Returns a snapshot of the region.
     pub(crate) fn describe(&self) -> Description {
-        let lock = match &self.pages {
-            Pages::Local(pinned) => Some(pinned.number()),
-            Pages::Remote(_) | Pages::Exchangeable(..) | Pages::Slots(..) | Pages::Window(_) => {
-                None
-            }
-        };
         Description {
             access: self.access,
-            import: self.is_import(),
+            flags: self.backing.flags(),
             exported: self.export.is_some(),
             addr: self.addr,
             length: self.length,
             pages: self.range.pages(),
-            lock,
+            lock: self.backing.pinned().map(PinnedRange::number),
         }
     }
 
@@ -64,13 +62,14 @@ impl Region {
         limit: usize,
         merge: bool,
     ) -> Result<(KVec<Block>, usize)> {
-        if self.is_import() || self.is_window() || first > self.range.pages() {
+        self.backing.permits(Use::Blocks)?;
+        if first > self.range.pages() {
             return Err(EINVAL);
         }
         let page_size = pages_to_bytes(1);
         let mut blocks: KVec<Block> = KVec::with_capacity(limit, GFP_KERNEL)?;
         let mut next = first;
-        let mut add = |address| {
+        let add = |address| {
             let last = blocks.last_mut();
             let taken = match last.filter(|(start, length)| merge && *start + *length == address) {
                 Some((_, length)) => {
@@ -82,8 +81,7 @@ impl Region {
             next += usize::from(taken);
             taken
         };
-        self.pages
-            .with_runs(|runs| shared.tpt.addresses(runs, first, &mut add))?;
+        shared.tpt.addresses(self.backing.runs(), first, add)?;
         Ok((blocks, next))
     }
 }

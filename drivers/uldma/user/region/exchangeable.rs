@@ -22,10 +22,28 @@ use crate::{
 };
 
 use super::{
+    backing::OwnRun,
+    Backing,
     Owner,
-    Pages,
     Region, //
 };
+
+/// One of the memories of an [`Exchange`].
+struct Exchangeable(OwnRun, Arc<Exchange>);
+
+impl Backing for Exchangeable {
+    fn own_run(&self) -> Option<&OwnRun> {
+        Some(&self.0)
+    }
+
+    fn memory(&self) -> Result<u32> {
+        Ok(self.0.run.first)
+    }
+
+    fn retract(&self, shared: &Shared) {
+        self.1.remove(self.0.run.first, &shared.mmap_offsets);
+    }
+}
 
 impl Region {
     /// Creates a region of `length` bytes of new memory in `exchange`, and returns the range where
@@ -56,6 +74,7 @@ impl Region {
             return Err(ENOSPC);
         }
         let (new, share) = owner.admit(0, Access::ALL, length)?;
+        let place = KBox::<Exchangeable>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let memory = NewMemory::allocate((space, mm), count)?;
         let (run, mappable) = {
             // Only now: what is charged to the process may let it sleep.
@@ -63,8 +82,8 @@ impl Region {
             let device = (guard.dev(), &shared.tpt, &shared.mmap_offsets);
             exchange.add(device, (owner.open_file, space), memory)?
         };
-        let pages = Pages::Exchangeable(run, exchange.clone());
-        Ok((new.enter(shared, share, pages)?, mappable))
+        let backing = place.write(Exchangeable(run.into(), exchange.clone()));
+        Ok((new.enter(shared, share, backing)?, mappable))
     }
 
     /// Returns the pages of `length` bytes from byte `offset` on.
@@ -74,16 +93,14 @@ impl Region {
     /// `ENOENT` unless this is exchangeable memory, `EINVAL` for no bytes, or bytes that it does not
     /// have.
     pub(crate) fn exchangeable_part(&self, offset: u64, length: u64) -> Result<Part> {
-        let Pages::Exchangeable(run, _) = &self.pages else {
-            return Err(ENOENT);
-        };
+        let memory = self.backing.memory()?;
         let end = offset.checked_add(length).ok_or(EINVAL)?;
         if length == 0 || end > self.length {
             return Err(EINVAL);
         }
         let (first, end) = (usize::try_from(offset)?, usize::try_from(end)?);
         Ok(Part {
-            memory: run.first,
+            memory,
             pages: first / PAGE_SIZE..end.div_ceil(PAGE_SIZE),
         })
     }

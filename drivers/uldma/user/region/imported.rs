@@ -14,6 +14,7 @@ use crate::{
         peer::Peer, //
     },
     mem::tpt::RegionSetup,
+    uapi,
     user_abi::{
         access::Access,
         ledger::{
@@ -24,10 +25,30 @@ use crate::{
 };
 
 use super::{
+    backing::OwnRun,
+    Backing,
     Owner,
-    Pages,
-    Region, //
+    Region,
+    Use, //
 };
+
+/// Page entries that name the region of a peer.
+struct Imported(OwnRun);
+
+impl Backing for Imported {
+    /// Fails with `EINVAL`, since the memory is the peer's.
+    fn permits(&self, _: Use) -> Result {
+        Err(EINVAL)
+    }
+
+    fn flags(&self) -> u32 {
+        uapi::ULDMA_REGION_IMPORT
+    }
+
+    fn own_run(&self) -> Option<&OwnRun> {
+        Some(&self.0)
+    }
+}
 
 impl Region {
     /// Imports a region that `peer` exports.
@@ -49,6 +70,7 @@ impl Region {
         let pages = u32::try_from(pages).map_err(|_| ENOSPC)?;
         let (new, share) = owner.admit(0, access, remote.length)?;
         let entries = Share::new(space.payer(), Resource::Pages, usize::try_from(pages)?)?;
+        let place = KBox::<Imported>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let (slot, run, generation) = {
             let guard = shared.gate.try_enter()?;
             let dev = guard.dev();
@@ -60,7 +82,8 @@ impl Region {
             (slot, run, generation)
         };
         let remote = Some(remote.remote(peer.node(), generation));
-        let entered = new.enter_by(shared, Pages::Remote(run), |dev, setup| {
+        let backing = place.write(Imported(run.into()));
+        let entered = new.enter_by(shared, backing, |dev, setup| {
             tpt.set_region(dev, slot, &RegionSetup { remote, ..setup })?;
             Ok(slot)
         });

@@ -2,12 +2,23 @@
 
 //! Regions of memory of the process, which is pinned.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use crate::{
     device::Shared,
+    hw::layout::Run,
     kernel_ext::gup::untagged,
-    mem::lmm::range::PageRange,
+    mem::{
+        lmm::{
+            pinned_range::PinnedRange,
+            range::PageRange,
+            space::Space, //
+        },
+        tpt::InvalidateScope, //
+    },
     user_abi::{
         access::Access,
         events::Events, //
@@ -15,10 +26,32 @@ use crate::{
 };
 
 use super::{
+    Backing,
     Owner,
-    Pages,
     Region, //
 };
+
+/// A range of the process.
+struct Pinned(PinnedRange);
+
+impl Backing for Pinned {
+    fn runs(&self) -> &[Run] {
+        self.0.runs()
+    }
+
+    fn pinned(&self) -> Option<&PinnedRange> {
+        Some(&self.0)
+    }
+
+    fn release(
+        self: KBox<Self>,
+        _: &Shared,
+        (space, scope): (&Arc<Space>, InvalidateScope),
+        keep: bool,
+    ) -> Result {
+        space.unpin(KBox::into_inner(self).0, scope, keep)
+    }
+}
 
 impl Region {
     /// Registers `length` bytes from `addr` on of the current process.
@@ -49,7 +82,8 @@ impl Region {
         }
         let (new, share) = owner.admit(addr, access, length)?;
         let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
+        let place = KBox::<Pinned>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let pinned = space.pin(mm, pages, access, Some(ticket))?;
-        new.enter(shared, share, Pages::Local(pinned))
+        new.enter(shared, share, place.write(Pinned(pinned)))
     }
 }

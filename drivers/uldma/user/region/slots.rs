@@ -21,10 +21,24 @@ use crate::{
 };
 
 use super::{
+    backing::OwnRun,
+    Backing,
     Owner,
-    Pages,
     Region, //
 };
+
+/// Message slots, which the driver has allocated.
+struct Slots(OwnRun, Arc<MessageSlots>);
+
+impl Backing for Slots {
+    fn own_run(&self) -> Option<&OwnRun> {
+        Some(&self.0)
+    }
+
+    fn slots(&self) -> Result<&Arc<MessageSlots>> {
+        Ok(&self.1)
+    }
+}
 
 impl Region {
     /// Creates a region of message slots of `endpoint`.
@@ -50,6 +64,7 @@ impl Region {
         }
         let length = u64::try_from(sizes.count() * sizes.slot_bytes())?;
         let (new, share) = owner.admit(0, direction.access(), length)?;
+        let place = KBox::<Slots>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let (memory, pages, charge) = SlotMemory::allocate((space, mm), sizes)?;
         let slots = MessageSlots::new(memory, endpoint, direction)?;
         let run = {
@@ -57,7 +72,7 @@ impl Region {
             let guard = shared.gate.try_enter()?;
             tpt.add_own_pages(guard.dev(), pages, charge, space.id())?
         };
-        new.enter(shared, share, Pages::Slots(run, slots))
+        new.enter(shared, share, place.write(Slots(run.into(), slots)))
     }
 
     /// Returns the message slots of the region.
@@ -66,9 +81,7 @@ impl Region {
     ///
     /// `ENOENT` if these are no message slots, `EINVAL` if they have another direction.
     pub(crate) fn slots(&self, direction: Direction) -> Result<&Arc<MessageSlots>> {
-        let Pages::Slots(_, slots) = &self.pages else {
-            return Err(ENOENT);
-        };
+        let slots = self.backing.slots()?;
         if slots.direction() != direction {
             return Err(EINVAL);
         }

@@ -6,25 +6,18 @@
 //! Peers can write the section, so nothing but data of the process is there. The driver chooses the
 //! range, which has no other user until the device and all processes have lost it.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 
 use crate::{
     device::Shared,
     hw::Hw,
     kernel_ext::errno::eopnotsupp,
     link::window_alloc::WindowRange,
-    mem::{
-        lmm::space::Space,
-        tpt::{
-            Entered,
-            InvalidateScope,
-            RegionSlot,
-            Section,
-            SectionSetup, //
-        }, //
+    mem::tpt::{
+        Proof,
+        RegionSlot,
+        Section,
+        SectionSetup, //
     },
     user_abi::{
         access::Access,
@@ -37,10 +30,29 @@ use crate::{
 };
 
 use super::{
+    Backing,
     Owner,
-    Pages,
-    Region, //
+    Region,
+    Use, //
 };
+
+/// A part of the section, which has no page entries, so that nothing is mapped out from or to it.
+struct Window(Section<WindowRange>);
+
+impl Backing for Window {
+    /// Fails with `EINVAL` for what needs page entries.
+    fn permits(&self, wanted: Use) -> Result {
+        match wanted {
+            Use::Export | Use::Blocks => Err(EINVAL),
+            Use::MapOutSource => Ok(()),
+        }
+    }
+
+    fn free(self: KBox<Self>, shared: &Shared, proof: &Proof) {
+        let window = KBox::into_inner(self).0.free(proof);
+        shared.window_alloc.free(window);
+    }
+}
 
 impl Region {
     /// Creates a region in a zeroed range of at least `length` bytes of the own section.
@@ -64,13 +76,14 @@ impl Region {
             return Err(eopnotsupp());
         }
         let (mut new, share) = owner.admit(0, access, length)?;
+        let place = KBox::<Window>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let window = shared.window_alloc.alloc(space.payer(), None, length)?;
         let entered = Self::enter_section(shared, owner, share, window, access);
         // No device has seen it, and no process has it mapped any more.
         let entered = entered.inspect_err(|_| shared.window_alloc.free(window));
         let (slot, range, section) = entered?;
         new.length = u64::try_from(window.length())?;
-        Ok(new.into_region(slot, range, Pages::Window(section)))
+        Ok(new.into_region(slot, range, place.write(Window(section))))
     }
 
     /// Makes a range of the section mappable, and enters it into the table of the device.
@@ -100,31 +113,5 @@ impl Region {
                 Err(err)
             }
         }
-    }
-
-    /// Frees the part of the window of a region that was retracted, by an invalidation of `scope`.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` if the device does not answer. The range is not used again then.
-    pub(super) fn free_section(
-        shared: &Shared,
-        (space, scope): (&Arc<Space>, InvalidateScope),
-        section: Section<WindowRange>,
-    ) -> Result {
-        let window = match shared.gate.enter() {
-            Some(guard) => {
-                let hw = Hw::new(guard.dev(), &*shared.hw);
-                let retracted = shared.tpt.retract(section);
-                retracted.invalidate(hw, scope).map_err(|(err, _)| {
-                    // The entry has the number of the space.
-                    space.keep_until_unbound();
-                    err
-                })?
-            }
-            None => section.free(&shared.tpt.quiet().wait()),
-        };
-        shared.window_alloc.free(window);
-        Ok(())
     }
 }
