@@ -136,6 +136,9 @@ TEST_F(peer, import_is_asked)
 	EXPECT_EQ(0, q.out_areas);
 	EXPECT_EQ(-EINVAL, region_blocks(self->fd, self->r.handle, 0, 0,
 					 &block, 1, &b));
+	EXPECT_EQ(-EINVAL, region_export(self->fd, self->r.handle,
+					 ULDMA_ACCESS_READ, NAME));
+	EXPECT_EQ(-EINVAL, map_out(self->fd, self->r.handle, 0, 0, 0, 1));
 	EXPECT_EQ(0, lmm(self->fd).out_areas);
 }
 
