@@ -111,7 +111,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *STALE,
         *FAILING,
     ),
-    r"kernel_ext/(dma|page_list)\.rs|hw/table(/.*)?\.rs|mem/tpt(/.*)?\.rs": (
+    r"kernel_ext/(dma|page_list)\.rs|hw/(table(/.*)?|touch)\.rs|mem/tpt(/.*)?\.rs": (
         *MEMORY,
         *TRANSFERS,
         *MAPPED,
