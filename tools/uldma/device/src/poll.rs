@@ -100,7 +100,10 @@ impl Model {
             return self.take_descriptors(queue, 0, now, memories, scratch);
         }
         let nodes = 0..self.nodes.len();
-        let bracket = self.begin_bracket(queue.0, nodes, memories);
+        let reached: Vec<_> = nodes
+            .filter(|peer| self.links.is_up(queue.0, *peer))
+            .collect();
+        let bracket = self.begin_bracket(queue.0, reached.into_iter(), memories);
         let result = self.take_descriptors(queue, BATCH, now, memories, scratch);
         self.end_bracket(&bracket, memories);
         result

@@ -7,7 +7,7 @@ mod common;
 use std::time::Instant;
 
 use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
-use common::{page_entry, pattern, FREE, PAGE, PAGE_BLOCKS, PAGE_RIGHTS};
+use common::{page_entry, pattern, Descriptor, FREE, PAGE, PAGE_BLOCKS, PAGE_RIGHTS};
 use uldma_device::abi::{Method, Status};
 use uldma_device::layout::{reg, Control, PageEntry, PageWord, TOUCH_BEGUN, TOUCH_OLDEST};
 
@@ -241,4 +241,17 @@ fn atomic_operations_and_polls_are_in_brackets_too() {
     rig.set_method(0, OURS, Method::Queue);
     rig.poll();
     assert_eq!(words(&rig, 0), (1, 2), "an empty queue needs no look-up");
+}
+
+#[test]
+fn a_poll_is_a_bracket_of_the_nodes_that_can_be_reached() {
+    let mut rig = rig_with_touch_pages();
+    rig.set_method(0, OURS, Method::Queue);
+    rig.guests[0].submit(OURS, 1, &Descriptor::NOP);
+    rig.poll();
+    assert_eq!((words(&rig, 0), words(&rig, 1)), ((1, 2), (1, 2)));
+    rig.plug(false);
+    rig.guests[0].submit(OURS, 2, &Descriptor::NOP);
+    rig.poll();
+    assert_eq!((words(&rig, 0), words(&rig, 1)), ((2, 3), (1, 2)));
 }

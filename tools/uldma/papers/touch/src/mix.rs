@@ -10,7 +10,7 @@ use crate::mm::Event;
 use crate::mutation::Mutation;
 use crate::state::{State, ACTORS, BRACKETS};
 
-/// What there is beside the two brackets of the device.
+/// The actors beside the two brackets of the device, and what the device suffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     /// Its name.
