@@ -102,7 +102,7 @@ pub(crate) struct PinnedPages {
     count: usize,
     /// Number in the address space of the first page of the set.
     base: usize,
-    /// True if the device may have written to the pages since they were marked as dirty.
+    /// True if the device may have written to the pages, and they have to be marked as dirty.
     writable: bool,
     /// The table that the pages were entered into, all of them; none if the pins are this object's.
     shared: Option<Arc<SharedPins>>,
@@ -194,7 +194,7 @@ impl PinnedPages {
         !self.writable || pages.all(|page| unsafe { uldma_mark_dirty_now(*page) })
     }
 
-    /// Notes that the device has not written to the pages since they were marked as dirty, and will not.
+    /// Notes that the pages are marked as dirty, and are so until they are unpinned.
     pub(crate) fn set_clean(&mut self) {
         self.writable = false;
     }

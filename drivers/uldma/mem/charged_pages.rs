@@ -88,7 +88,7 @@ impl ChargedPages {
         self.pages.set_writable();
     }
 
-    /// Notes that the device has not written to the pages since they were marked as dirty, and will not.
+    /// Notes that the pages are marked as dirty, and are so until they are unpinned.
     pub(crate) fn set_clean(&mut self) {
         self.pages.set_clean();
     }

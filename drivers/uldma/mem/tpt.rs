@@ -130,7 +130,7 @@ pub(crate) struct Usage {
     pub(crate) regions: u32,
 }
 
-/// Waits for transfers that may use entries which were retracted.
+/// Numbers of waits for transfers that may use entries which the driver has retracted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fences {
     /// All of them.

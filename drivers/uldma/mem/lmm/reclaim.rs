@@ -94,7 +94,7 @@ impl Space {
         };
         let mut released = 0;
         while released < pages && !hw.health().is_sick() {
-            let Some(time) = state.cache.find(|pinned| state.is_written_back(pinned)) else {
+            let Some(time) = state.cache.find(|pinned| state.mark_dirty_now(pinned)) else {
                 break;
             };
             let Some(pinned) = state.cache.take(time) else {
@@ -115,9 +115,12 @@ impl Space {
 }
 
 impl SpaceState {
-    /// Returns true if the pages that only `pinned`, which is in the cache, has pinned are marked as dirty
-    /// where the device may have written to them. No transfer can use them any more.
-    fn is_written_back(&self, pinned: &PinnedRange) -> bool {
+    /// Marks pages that only `pinned`, which is in the cache, has pinned as dirty where the device may have
+    /// written to them, without waiting. Returns true if nothing is left to mark.
+    ///
+    /// The mark stays until the pages are unpinned, even if a transfer to a page that is mapped out writes
+    /// to them meanwhile: what can be pinned for long is cleaned by paging out alone, which pins forbid.
+    fn mark_dirty_now(&self, pinned: &PinnedRange) -> bool {
         let Some(record) = self.records.get(&pinned.number) else {
             return false;
         };
