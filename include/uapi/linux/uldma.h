@@ -698,9 +698,8 @@ struct uldma_region_blocks {
  *	still mean the pinned pages, after an invalidation by the kernel's mm
  *
  * The cache is off for an open file that did not turn it on. What it holds stays
- * charged; it is emptied when memory is short (also that of the memory control group
- * in which the process first turned it on), when a registration would exceed a limit,
- * and when the address space's last open file is closed.
+ * charged; it is emptied when memory is short, when a registration would exceed
+ * a limit, and when the address space's last open file is closed.
  */
 struct uldma_lmm {
 	__u32 size;
