@@ -319,19 +319,21 @@ impl Contexts {
         }
     }
 
-    /// Ends a virtual context, which is not mapped any more.
+    /// Ends a virtual context, which is not mapped any more. Without `hw`, since the device is being
+    /// unbound, [`Contexts::tear_down`] frees its context.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` if the device does not disable the context. The context stays in use until the
     /// device is unbound, since the device may still write the status page.
-    pub(crate) fn release(&self, hw: Hw<'_>, vctx: &Arc<VirtualContext>) -> Result {
+    pub(crate) fn release(&self, hw: Option<Hw<'_>>, vctx: &Arc<VirtualContext>) -> Result {
         let ended = self.state.lock().end(vctx);
         self.changes.notify();
-        match ended {
-            Some(number) => self.disable(hw, number, vctx).map(drop),
-            // A thread that has detached it may be waiting for the device, which has done all of it.
-            None => Ok(()),
+        match (ended, hw) {
+            (Some(number), Some(hw)) => self.disable(hw, number, vctx).map(drop),
+            // Without a number, a thread that has detached it may be waiting for the device, which has
+            // done all of it.
+            _ => Ok(()),
         }
     }
 

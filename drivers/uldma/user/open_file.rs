@@ -395,7 +395,7 @@ impl OpenFile {
                     .flatten()
                     .for_each(|range| offsets.remove(range));
                 // The context has just been enabled, if at all, so nothing is in flight.
-                let _ = shared.contexts.release(hw, &vctx);
+                let _ = shared.contexts.release(Some(hw), &vctx);
                 result.and(Err(EINVAL))
             }
         }
@@ -420,13 +420,9 @@ impl OpenFile {
             shared.sched_notify.remove(self.space.key());
         }
         self.events.set_context(None);
-        match shared.gate.enter() {
-            Some(guard) => {
-                let hw = Hw::new(guard.dev(), &*shared.hw);
-                shared.contexts.release(hw, &context.vctx)
-            }
-            None => Ok(()),
-        }
+        let guard = shared.gate.enter();
+        let hw = guard.as_ref().map(|it| Hw::new(it.dev(), &*shared.hw));
+        shared.contexts.release(hw, &context.vctx)
     }
 
     /// Ends the context. Returns true if a descriptor of its queue was not done, or a send of a stream
