@@ -37,32 +37,42 @@ pub(crate) enum Change {
     Content,
     /// Addresses mean the same memory, but rights change.
     Protection,
+    /// The process loses the right to write single pages without a fault: fork(), write-back, or the
+    /// tracking of writes.
+    WriteProtection,
+    /// The address space ends: no thread runs in it any more. This is the last change.
+    End,
 }
 
-impl Change {
-    fn from_event(event: bindings::mmu_notifier_event) -> Option<Self> {
+impl From<bindings::mmu_notifier_event> for Change {
+    fn from(event: bindings::mmu_notifier_event) -> Self {
         match event {
-            bindings::mmu_notifier_event_MMU_NOTIFY_PROTECTION_VMA => Some(Self::Protection),
-            // Of single pages, by fork() and writeback, which give no process more rights and take
-            // none from the process.
+            bindings::mmu_notifier_event_MMU_NOTIFY_PROTECTION_VMA => Self::Protection,
             bindings::mmu_notifier_event_MMU_NOTIFY_PROTECTION_PAGE
-            | bindings::mmu_notifier_event_MMU_NOTIFY_SOFT_DIRTY => None,
-            _ => Some(Self::Content),
+            | bindings::mmu_notifier_event_MMU_NOTIFY_SOFT_DIRTY => Self::WriteProtection,
+            bindings::mmu_notifier_event_MMU_NOTIFY_RELEASE => Self::End,
+            _ => Self::Content,
         }
     }
 }
 
+/// A notification: what is about to change.
+pub(crate) struct Event {
+    /// Addresses in bytes, which may exceed the watched range.
+    pub(crate) range: Range<usize>,
+    pub(crate) change: Change,
+    /// True if the watcher may sleep.
+    pub(crate) may_sleep: bool,
+}
+
 /// A receiver of notifications.
 pub(crate) trait Watcher: Send + Sync + 'static {
-    /// Addresses in `range`, in bytes, are about to change. It may exceed the watched range.
+    /// Notes a change before it is made. May return false if it would have to sleep and may not: the
+    /// memory manager notifies again then, and leaves the memory alone until it does.
     ///
-    /// May be called in any process, under locks of the memory manager, where sleeping is not
-    /// allowed. So this must neither sleep, nor fail, nor allocate.
-    fn changes(&self, range: Range<usize>, change: Change);
-
-    /// The address space ends: no thread runs in it any more. Called under the same rules, after
-    /// the last change.
-    fn ends(&self) {}
+    /// May be called in any process, under locks of the memory manager, also by a thread that reclaims
+    /// memory. So this must neither fail nor allocate, and take no lock under which a thread does.
+    fn changes(&self, event: &Event) -> bool;
 }
 
 unsafe extern "C" {
@@ -229,18 +239,16 @@ impl<W: Watcher> Inserted<W> {
         // SAFETY: The notifier is the field of an object of this type, which is alive as long as the
         // notifier is inserted.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(notifier), Self, notifier) };
-        // This is `mmu_interval_set_seq()`, which `wait_for_changes` relies on.
+        // This is `mmu_interval_set_seq()`, which `wait_for_changes` and `has_changed` rely on.
         // SAFETY: The field is written here only, and read with `READ_ONCE()`.
         unsafe { (&raw mut (*notifier).invalidate_seq).write_volatile(seq) };
         // SAFETY: The range is valid during this call.
         let range = unsafe { &*range };
-        if let Some(change) = Change::from_event(range.event) {
-            this.watcher.changes(range.start..range.end, change);
-        }
-        if range.event == bindings::mmu_notifier_event_MMU_NOTIFY_RELEASE {
-            this.watcher.ends();
-        }
-        true
+        this.watcher.changes(&Event {
+            range: range.start..range.end,
+            change: range.event.into(),
+            may_sleep: range.flags & bindings::MMU_NOTIFIER_RANGE_BLOCKABLE != 0,
+        })
     }
 }
 

@@ -2,8 +2,6 @@
 
 //! Open files of a device.
 
-use core::ops::Range;
-
 use kernel::{
     impl_has_work,
     new_mutex,
@@ -44,6 +42,7 @@ use crate::{
         eventfd::EventFd,
         mmu_notifier::{
             Change,
+            Event,
             IntervalNotifier,
             Watcher, //
         },
@@ -131,13 +130,15 @@ struct SpaceEnd {
 }
 
 impl Watcher for SpaceEnd {
-    fn changes(&self, _range: Range<usize>, _change: Change) {}
-
-    fn ends(&self) {
+    fn changes(&self, event: &Event) -> bool {
+        if event.change != Change::End {
+            return true;
+        }
         if let Some(open_file) = &*self.open_file.lock() {
             // If it is queued already, it has not begun yet.
             let _ = system_default().enqueue(open_file.clone());
         }
+        true
     }
 }
 

@@ -8,8 +8,6 @@
 //! `to_revalidate` until [`Space::revalidate`](super::space::Space::revalidate) has checked which
 //! ranges went stale.
 
-use core::ops::Range;
-
 use kernel::{
     mm::MmWithUser,
     new_spinlock,
@@ -26,6 +24,7 @@ use kernel::{
 
 use crate::kernel_ext::mmu_notifier::{
     Change,
+    Event,
     IntervalNotifier,
     Remover,
     Watcher, //
@@ -55,23 +54,28 @@ struct Addresses {
 }
 
 impl Watcher for Addresses {
-    fn changes(&self, range: Range<usize>, change: Change) {
+    fn changes(&self, event: &Event) -> bool {
+        // A process that cannot write without a fault can do so with one, to the same page.
+        if event.change == Change::WriteProtection {
+            return true;
+        }
         let range = PageRange {
-            start: range.start >> PAGE_SHIFT,
+            start: event.range.start >> PAGE_SHIFT,
             // The end may be that of the address space.
-            end: range.end.saturating_add(PAGE_SIZE - 1) >> PAGE_SHIFT,
+            end: event.range.end.saturating_add(PAGE_SIZE - 1) >> PAGE_SHIFT,
         };
         let Some(range) = range.intersection(&self.range) else {
-            return;
+            return true;
         };
         let mut invalidations = self.invalidations.lock();
         invalidations.changes += 1;
         invalidations.invalidated = Some(range.hull(invalidations.invalidated));
-        if change == Change::Content {
+        if event.change != Change::Protection {
             invalidations.to_revalidate = Some(range.hull(invalidations.to_revalidate));
             drop(invalidations);
             self.revalidator.request();
         }
+        true
     }
 }
 
