@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use crate::abi::{Method, Status};
-use crate::completion::StatusPage;
+use crate::completion::{Completion, StatusPage};
 use crate::dispatch;
 use crate::endpoint::{Match, Sender};
 use crate::engine::{Resolver, Scratch};
@@ -23,6 +23,19 @@ const BATCH: u64 = 64;
 
 /// Limit of bytes that are moved during a poll; the engine moves longer transfers.
 const SHORT: u64 = 4096;
+
+/// Descriptors that were taken from a queue.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Their number.
+    descriptors: u64,
+    /// Initiations among them.
+    started: u64,
+    /// The region that the last one has invalidated.
+    invalidated: Option<u32>,
+    /// What has ended, to be published.
+    done: Vec<Completion>,
+}
 
 /// Result of a poll of all queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,16 +110,20 @@ impl Model {
         scratch: &mut Scratch,
     ) -> Result<Polled, BusError> {
         if !self.has_descriptor(queue, memories)? {
-            return self.take_descriptors(queue, 0, now, memories, scratch);
+            return self.doze(queue, now, memories);
         }
         let nodes = 0..self.nodes.len();
         let reached: Vec<_> = nodes
             .filter(|peer| self.links.is_up(queue.0, *peer))
             .collect();
         let bracket = self.begin_bracket(queue.0, reached.into_iter(), memories);
-        let result = self.take_descriptors(queue, BATCH, now, memories, scratch);
+        let taken = self.take_descriptors(queue, now, memories, scratch);
         self.end_bracket(&bracket, memories);
-        result
+        let taken = taken?;
+        if taken.descriptors == 0 {
+            return self.doze(queue, now, memories);
+        }
+        self.follow_up(queue, taken, memories)
     }
 
     fn has_descriptor(
@@ -121,19 +138,18 @@ impl Model {
         Ok(ring.read(context.next_ticket())?.is_some())
     }
 
-    /// Takes up to `most` descriptors of a queue.
+    /// Takes up to [`BATCH`] descriptors of a queue.
     fn take_descriptors(
         &mut self,
         (number, place): (usize, usize),
-        most: u64,
         now: Instant,
         memories: &[&GuestMemory],
         scratch: &mut Scratch,
-    ) -> Result<Polled, BusError> {
+    ) -> Result<Taken, BusError> {
         let table_view = self.table_view(number).ok_or(BusError)?;
         let resolver = Resolver::new(&table_view, number, memories).ok_or(BusError)?;
         let in_flight = self.in_flight.has(number, place);
-        let (ready, limit) = (self.schedule.ready(), self.schedule.poll_timeout());
+        let ready = self.schedule.ready();
         let idle = !self.in_flight.may_touch(number);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         let (is_instant, has_faults) = (self.schedule.is_instant(), !node.faults.is_empty());
@@ -142,10 +158,8 @@ impl Model {
         let ring = Ring::new(memory, context.setup.descriptors)?;
         let space = context.descriptor_space();
 
-        let (mut taken, mut started) = (0, 0);
-        let mut invalidated = None;
-        let mut done = Vec::new();
-        while taken < most && context.has_room() && invalidated.is_none() {
+        let mut taken = Taken::default();
+        while taken.descriptors < BATCH && context.has_room() && taken.invalidated.is_none() {
             let Some(descriptor) = ring.read(context.next_ticket())? else {
                 break;
             };
@@ -174,8 +188,8 @@ impl Model {
                 Some(Err(status)) => Transfer::ended(status, ready),
                 None => Transfer::of(descriptor.work(resolver.access_check(), space), ready),
             };
-            taken += 1;
-            started += u64::from(!transfer.is_part());
+            taken.descriptors += 1;
+            taken.started += u64::from(!transfer.is_part());
             context.end_wait();
             transfer.linked = descriptor.is_linked();
             transfer.sends = descriptor.send().map(|send| send.endpoint);
@@ -193,7 +207,7 @@ impl Model {
             let head = head.filter(|(_, work)| idle || !matches!(work, Work::Invalidate { .. }));
             if let Some((ticket, work)) = head {
                 if let Work::Invalidate { region } = work {
-                    invalidated = Some(region);
+                    taken.invalidated = Some(region);
                 }
                 let outcome = resolver.perform(&work, 0, scratch);
                 node.counters.count_moved(&work, &outcome);
@@ -201,41 +215,65 @@ impl Model {
             }
             if !in_flight {
                 while let Some(completion) = context.retire() {
-                    done.push(completion);
+                    taken.done.push(completion);
                 }
             }
         }
 
-        if taken == 0 {
-            if !context.is_idle(now, limit) {
-                return Ok(Polled::Nothing);
-            }
-            if let Some(wait) = context.waiting() {
-                context.fall_asleep();
-                return self.ask_receiver(number, place, wait, memories);
-            }
-            let page = StatusPage::new(memory, context.setup.status_page)?;
-            page.wakeup(true)?;
-            // A program that reuses a slot too early has to wake the device, too.
-            if !context.has_room() || ring.read(context.next_ticket())?.is_none() {
-                context.fall_asleep();
-                return Ok(Polled::Asleep);
-            }
-            page.wakeup(false)?;
-            return Ok(Polled::Found);
+        Ok(taken)
+    }
+
+    /// Polls a queue from which no descriptor can be taken less and less often.
+    fn doze(
+        &mut self,
+        (number, place): (usize, usize),
+        now: Instant,
+        memories: &[&GuestMemory],
+    ) -> Result<Polled, BusError> {
+        let limit = self.schedule.poll_timeout();
+        let node = self.nodes.get_mut(number).ok_or(BusError)?;
+        let context = node.contexts.get_mut(place).ok_or(BusError)?;
+        if !context.is_idle(now, limit) {
+            return Ok(Polled::Nothing);
         }
+        if let Some(wait) = context.waiting() {
+            context.fall_asleep();
+            return self.ask_receiver(number, place, wait, memories);
+        }
+        let memory = memories.get(number).copied().ok_or(BusError)?;
+        let ring = Ring::new(memory, context.setup.descriptors)?;
+        let page = StatusPage::new(memory, context.setup.status_page)?;
+        page.wakeup(true)?;
+        // A program that reuses a slot too early has to wake the device, too.
+        if !context.has_room() || ring.read(context.next_ticket())?.is_none() {
+            context.fall_asleep();
+            return Ok(Polled::Asleep);
+        }
+        page.wakeup(false)?;
+        Ok(Polled::Found)
+    }
+
+    /// Does what follows from descriptors that were taken, after their bracket.
+    fn follow_up(
+        &mut self,
+        (number, place): (usize, usize),
+        mut taken: Taken,
+        memories: &[&GuestMemory],
+    ) -> Result<Polled, BusError> {
+        let node = self.nodes.get_mut(number).ok_or(BusError)?;
+        let context = node.contexts.get_mut(place).ok_or(BusError)?;
         context.wake();
         self.wake |= !context.is_empty();
-        node.counters.initiations += started;
-        node.counters.method(Method::Queue).initiations += started;
-        if let Some(region) = invalidated {
+        node.counters.initiations += taken.started;
+        node.counters.method(Method::Queue).initiations += taken.started;
+        if let Some(region) = taken.invalidated {
             let what = Invalidation::new(Invalidation::REGION, region);
             self.end_users(number, what, Some(place));
             self.settle(memories);
         }
-        self.deliver((number, place), &mut done, memories);
+        self.deliver((number, place), &mut taken.done, memories);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
-        dispatch::publish(node, place, &done, Some(memory));
+        dispatch::publish(node, place, &taken.done, memories.get(number).copied());
         Ok(Polled::Found)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use common::rig::{at, refused, Rig, OTHER_SPACE, OURS, SPACE, THEIRS};
 use common::{page_entry, pattern, Descriptor, FREE, PAGE, PAGE_BLOCKS, PAGE_RIGHTS};
-use uldma_device::abi::{Method, Status};
+use uldma_device::abi::{status_page, Method, Status};
 use uldma_device::layout::{reg, Control, PageEntry, PageWord, TOUCH_BEGUN, TOUCH_OLDEST};
 
 const LENGTH: u64 = 6 * PAGE;
@@ -254,4 +254,18 @@ fn a_poll_is_a_bracket_of_the_nodes_that_can_be_reached() {
     rig.guests[0].submit(OURS, 2, &Descriptor::NOP);
     rig.poll();
     assert_eq!((words(&rig, 0), words(&rig, 1)), ((2, 3), (1, 2)));
+}
+
+#[test]
+fn a_poll_publishes_after_its_bracket() {
+    let mut rig = rig_with_touch_pages();
+    rig.set_method(0, OURS, Method::Queue);
+    // The last of two stores to the same word tells their order.
+    let completed = rig.guests[0].status_page(OURS) + status_page::COMPLETED;
+    rig.set(0, reg::TOUCH_PAGE, completed - TOUCH_OLDEST);
+    rig.guests[0].submit(OURS, 1, &Descriptor::NOP);
+    rig.poll();
+    assert_eq!(rig.guests[0].completed(OURS), (1, 0));
+    let begun = rig.guests[0].get64(completed - TOUCH_OLDEST + TOUCH_BEGUN);
+    assert_eq!(begun, 1);
 }
