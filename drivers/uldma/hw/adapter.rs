@@ -257,7 +257,7 @@ impl Adapter {
             window_size,
             window_cached: false,
             has_touch_page: version.get(Version::MINOR)
-                >= layout::VERSION_WITH_TOUCH_PAGE.get(Version::MINOR),
+                >= layout::VERSION_WITH_OPTIMISTIC.get(Version::MINOR),
             window_regions: version.get(Version::MINOR)
                 >= layout::VERSION_WITH_WINDOW_REGIONS.get(Version::MINOR),
         };

@@ -122,6 +122,9 @@ registers! {
     /// Bus address of the page to which the device writes [`TOUCH_BEGUN`] and [`TOUCH_OLDEST`], or 0. Until
     /// the end of a reset the device writes to the page that it had before.
     TOUCH_PAGE: u64 = 0x0c8, rw;
+    /// Bus address of the page of [`PAGE_REQUEST_SLOTS`] [`PageRequest`], or 0: then the device requests no
+    /// pages. A store makes all slots unused.
+    PAGE_REQUESTS: u64 = 0x0d0, rw;
 
     /// Doorbell bits that peers have set.
     DOORBELL: u32 = 0x104, w1c;
@@ -168,8 +171,9 @@ pub const VERSION_WITH_WINDOW_REGIONS: Version = Version::from_bits(0x0002_0003)
 pub const VERSION_WITH_LISTS: Version = Version::from_bits(0x0002_0004);
 /// The first [`VERSION`] that has [`EndpointFlags::STREAM`], and notes sends that fail at the endpoint.
 pub const VERSION_WITH_STREAMS: Version = Version::from_bits(0x0002_0006);
-/// The first [`VERSION`] that has optimistic entries and a [touch page](reg::TOUCH_PAGE).
-pub const VERSION_WITH_TOUCH_PAGE: Version = Version::from_bits(0x0002_0007);
+/// The first [`VERSION`] that has optimistic entries, a [touch page](reg::TOUCH_PAGE) and
+/// [page requests](reg::PAGE_REQUESTS).
+pub const VERSION_WITH_OPTIMISTIC: Version = Version::from_bits(0x0002_0007);
 /// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Number of scratchpads of each node.
@@ -231,6 +235,8 @@ word! {
         KEY = 3;
         /// A peer set a bit of [`reg::DOORBELL`] other than bit 0.
         DOORBELL = 4;
+        /// The device stored a [`PageRequest`].
+        PAGE = 5;
     }
 }
 
@@ -479,6 +485,47 @@ impl PageEntry {
     }
 }
 
+/// Number of slots for page requests.
+pub const PAGE_REQUEST_SLOTS: usize = 128;
+
+/// Pages of a node that a transfer lacked: a slot of the page at [`reg::PAGE_REQUESTS`]. The device stores
+/// the fields up to `context`, the driver the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PageRequest {
+    /// Number of the request, not 0; it rises with each of the node. The device stores it last.
+    pub number: u64,
+    /// Page entry of the first page.
+    pub index: u32,
+    /// Number of pages, in consecutive entries of one block of the table: 1 to [`MOST_PAGES`](Self::MOST_PAGES).
+    pub count: u16,
+    /// What the transfer does with the pages: [`READ`](Self::READ), [`WRITE`](Self::WRITE).
+    pub need: u8,
+    /// [`HINT`](Self::HINT).
+    pub kind: u8,
+    /// Node of the context whose transfer it was.
+    pub node: u16,
+    /// Number of the context.
+    pub context: u16,
+    /// Number of pages that the driver entered.
+    pub filled: u16,
+    /// 0, or the `enum uldma_dma_status` that is the reason for which the first page cannot be entered.
+    pub status: u16,
+    /// [`number`](Self::number), once the driver does not need the slot any more. The driver stores it last.
+    pub answered: u64,
+}
+
+impl PageRequest {
+    /// The pages are read.
+    pub const READ: u8 = 1 << 0;
+    /// The pages are written.
+    pub const WRITE: u8 = 1 << 1;
+    /// Kind: the transfer has ended, and another one is likely to need the pages.
+    pub const HINT: u8 = 0;
+    /// Maximum of [`count`](Self::count).
+    pub const MOST_PAGES: u16 = 16;
+}
+
 word! {
     /// Flags of a region entry.
     pub struct RegionFlags(u32);
@@ -613,6 +660,7 @@ pub struct Run {
 }
 
 const _: () = assert!(size_of::<PageEntry>() == 16);
+const _: () = assert!(size_of::<PageRequest>() * PAGE_REQUEST_SLOTS == 4096);
 const _: () = assert!(size_of::<RegionEntry>() == 64);
 const _: () = assert!(size_of::<EndpointEntry>() == 64);
 const _: () = assert!(size_of::<Run>() == 16);

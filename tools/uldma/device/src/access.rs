@@ -186,6 +186,7 @@ impl ControlFile<'_> {
             Reg::DMA_STATUS => registers.dma_status as u64,
             Reg::WINDOW_SIZE => model.window_section(),
             Reg::TOUCH_PAGE => model.brackets.page(self.node),
+            Reg::PAGE_REQUESTS => model.page_requests.page(self.node),
             Reg::DOORBELL => node.doorbell.bits().into(),
             Reg::DOORBELL_MASK => node.doorbell.mask().into(),
             Reg::SCRATCHPAD(index) => registers.scratchpad.get(index).copied()?.into(),
@@ -247,6 +248,7 @@ impl ControlFile<'_> {
                 let memory = self.model.reached(self.node, self.memories);
                 self.model.brackets.set_page(self.node, value, memory);
             }
+            Reg::PAGE_REQUESTS => self.model.page_requests.set_page(self.node, value),
             Reg::DOORBELL => node.doorbell.clear(word),
             Reg::DOORBELL_MASK => node.mask_doorbells(word),
             Reg::SCRATCHPAD(index) => {

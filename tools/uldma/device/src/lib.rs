@@ -41,6 +41,7 @@ pub mod method;
 pub mod methods;
 pub mod model;
 pub mod node;
+pub mod page_request;
 pub mod poll;
 pub mod queue;
 pub mod ratelimit;

@@ -18,6 +18,7 @@ use crate::layout::{EventCauses, MAX_NODES};
 use crate::link::Links;
 use crate::memory::GuestMemory;
 use crate::node::{Node, Shape};
+use crate::page_request::PageRequests;
 use crate::stats::{LinkReport, Report, SCHEMA_VERSION};
 use crate::touch::{Bracket, Brackets};
 use crate::transfer::Outcome;
@@ -35,6 +36,7 @@ pub struct Model {
     pub(crate) in_flight: InFlight,
     pub(crate) endpoints: Endpoints,
     pub(crate) brackets: Brackets,
+    pub(crate) page_requests: PageRequests,
     /// The node that the model works for.
     pub(crate) serving: Option<usize>,
     /// The engine has new work.
@@ -58,6 +60,7 @@ impl Model {
             in_flight: InFlight::default(),
             endpoints: Endpoints::default(),
             brackets: Brackets::new(nodes),
+            page_requests: PageRequests::new(nodes),
             serving: None,
             wake: false,
             wake_poller: false,
@@ -144,6 +147,7 @@ impl Model {
     /// Resets registers and contexts. The reset ends when nothing of the node is in flight.
     pub(crate) fn reset_registers(&mut self, node: usize, memories: &[&GuestMemory]) {
         self.endpoints.forget_node(node);
+        self.page_requests.set_page(node, 0);
         if let Some(node) = self.nodes.get_mut(node) {
             node.reset();
             node.resetting = true;
