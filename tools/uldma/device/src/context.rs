@@ -9,6 +9,7 @@ use crate::abi::{Method, Status};
 use crate::completion::{Completion, Counts};
 use crate::layout::{ContextControl, Key, QUEUE_DEPTH};
 use crate::location::CheckedSide;
+use crate::page_request::Lacks;
 use crate::stats::ContextCounters;
 use crate::transfer::{Delivery, Outcome, Transfer};
 
@@ -313,18 +314,21 @@ impl Context {
         }
     }
 
-    /// Reports that the engine executed a part of a transfer, or failed to.
-    pub fn advance(&mut self, ticket: u64, outcome: Outcome) {
+    /// Reports that the engine executed a part of a transfer, or failed to. Returns the pages that the
+    /// transfer lacked, if it ends because of them.
+    pub fn advance(&mut self, ticket: u64, outcome: Outcome) -> Lacks {
         let Some(head) = self.queue.front_mut().filter(|head| head.ticket == ticket) else {
-            return;
+            return Lacks::default();
         };
         head.done += outcome.moved;
         head.word = outcome.word;
         self.counters.bytes += outcome.moved;
-        if head.ending.is_none() {
-            let all = head.done >= head.work.bytes();
-            head.ending = outcome.error.or(all.then_some(Status::Ok));
+        if head.ending.is_some() {
+            return Lacks::default();
         }
+        let all = head.done >= head.work.bytes();
+        head.ending = outcome.error.or(all.then_some(Status::Ok));
+        outcome.lacks
     }
 
     /// Removes the first transfer from the queue if it has ended.

@@ -105,9 +105,11 @@ impl Model {
             self.end_bracket(&job.bracket, memories);
         }
         match progress {
-            Progress::Ended(outcome) => self.account(job, outcome),
+            Progress::Ended(outcome) => self.account(job, outcome, memories),
             Progress::LookedUp(found) if is_held => self.in_flight.hold(job, found),
-            Progress::LookedUp(_) => self.account(job, Outcome::failed(Status::Aborted)),
+            Progress::LookedUp(_) => {
+                self.account(job, Outcome::failed(Status::Aborted), memories);
+            }
         }
         self.settle(memories);
         self.end_for(before);
@@ -124,13 +126,14 @@ impl Model {
     }
 
     /// Accounts for the outcome of a chunk.
-    pub(crate) fn account(&mut self, job: &Job, outcome: Outcome) {
+    pub(crate) fn account(&mut self, job: &Job, outcome: Outcome, memories: &[&GuestMemory]) {
         self.schedule.charge(outcome.moved, job.began);
         if let Some(node) = self.nodes.get_mut(job.node) {
             node.counters.count_moved(&job.work, &outcome);
             if job.epoch == node.counters.resets {
                 if let Some(context) = node.contexts.get_mut(job.context) {
-                    context.advance(job.ticket, outcome);
+                    let lacks = context.advance(job.ticket, outcome);
+                    self.request_pages((job.node, job.context), lacks, memories);
                 }
                 if let Work::Invalidate { region } = job.work {
                     // No chunk that concerns the node is in flight now, so nothing else has to be

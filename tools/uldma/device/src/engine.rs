@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use crate::abi::Status;
 use crate::atomic::Atomic;
 use crate::check::AccessCheck;
-use crate::layout::{PageEntry, MAX_NODES};
+use crate::layout::{PageEntry, PageRequest, MAX_NODES};
 use crate::location::CheckedSide;
 use crate::memory::{GuestMemory, Right};
+use crate::page_request::{Lack, Lacks};
 use crate::touch::Bracket;
 use crate::tpt::{Tables, View};
 use crate::transfer::{Outcome, Work};
-use crate::walk::{self, Addresses, Memory, Noted, Owner};
+use crate::walk::{self, Addresses, Memory, Missing, Noted, Owner, Part};
 
 /// Timing parameters of the device.
 #[derive(Clone, Copy, Debug)]
@@ -246,8 +247,8 @@ struct Found {
     /// Which of its memories.
     memory: Memory,
     addresses: Addresses,
-    /// The reason for which the segments end before the chunk does.
-    miss: Option<Status>,
+    /// The pages before which the segments end.
+    missing: Option<Missing>,
 }
 
 impl Found {
@@ -258,6 +259,16 @@ impl Found {
             Memory::Bus => Some(node),
             Memory::Section => node.section(),
         }
+    }
+
+    /// Returns the pages before which the segments end, as what an access needs.
+    fn lack(&self, need: u8) -> Option<Lack> {
+        let pages = self.missing?;
+        Some(Lack {
+            owner: self.node,
+            pages,
+            need,
+        })
     }
 
     /// Notes in the entries of optimistic pages that the first `bytes` bytes are accessed, before they
@@ -307,16 +318,24 @@ impl Scratch {
                 let from = (memory(from)?, from.addresses.segments.as_slice());
                 let copied = walk::copy(from, (memory(to)?, &to.addresses.segments));
                 let (Ok(moved) | Err((moved, _))) = copied;
+                let stopped = match copied {
+                    Ok(_) => Outcome::lacking(self.lacks(bytes)),
+                    Err(_) => Outcome::failed(Status::BusError),
+                };
                 Ok(Outcome {
                     moved,
                     from_window: self.source.memory == Memory::Section,
                     to_window: self.destination.memory == Memory::Section,
-                    error: copied.err().map_or(self.miss(), |_| Some(Status::BusError)),
-                    word: None,
+                    ..stopped
                 })
             }
             Work::Atomic { operation, .. } => {
                 let to = &self.destination;
+                // The same page is on both sides.
+                let lack = to.lack(PageRequest::READ | PageRequest::WRITE);
+                if lack.is_some() {
+                    return Ok(Outcome::lacking([lack, None]));
+                }
                 to.note(Atomic::BYTES, Right::Write, memories)?;
                 let word = self.change_word(*operation, memory(to)?)?;
                 Ok(Outcome {
@@ -329,19 +348,16 @@ impl Scratch {
         }
     }
 
-    /// Returns the reason for which the shorter side ends before the chunk does.
-    fn miss(&self) -> Option<Status> {
-        let by_bytes = |found: &&Found| found.addresses.bytes;
-        let shorter = [&self.source, &self.destination]
-            .into_iter()
-            .min_by_key(by_bytes);
-        shorter.and_then(|found| found.miss)
+    /// Returns the pages before which both sides of a copy end, after a number of bytes.
+    fn lacks(&self, bytes: u64) -> Lacks {
+        let needs = [
+            (&self.source, PageRequest::READ),
+            (&self.destination, PageRequest::WRITE),
+        ];
+        needs.map(|(found, need)| found.lack(need).filter(|_| found.addresses.bytes == bytes))
     }
 
     fn change_word(&self, operation: Atomic, memory: &GuestMemory) -> Result<u64, Status> {
-        if let Some(miss) = self.source.miss.or(self.destination.miss) {
-            return Err(miss);
-        }
         // A word that is aligned is in one page.
         let address = match self.destination.addresses.segments.as_slice() {
             [one] if one.address % Atomic::BYTES == 0 => one.address,
@@ -401,14 +417,14 @@ impl<'a> Resolver<'a> {
     fn find(
         &self,
         side: &CheckedSide,
-        (done, length): (u64, u64),
+        part: Part,
         right: Right,
         found: &mut Found,
     ) -> Result<(), Status> {
         let addresses = &mut found.addresses;
-        let walked = walk::segments(&self.access_check, side, done, length, right, addresses)?;
+        let walked = walk::segments(&self.access_check, side, part, right, addresses)?;
         found.memory = walked.memory;
-        found.miss = walked.miss;
+        found.missing = walked.missing;
         found.node = match walked.owner {
             Owner::Own => self.node,
             Owner::Peer(node) => node as usize,
@@ -422,29 +438,25 @@ impl<'a> Resolver<'a> {
         match work {
             Work::Copy(checked) => {
                 let left = checked.bytes.saturating_sub(done);
-                let range = (done, left.min(walk::CHUNK));
-                self.find(&checked.source, range, Right::Read, source)?;
-                self.find(&checked.destination, range, Right::Write, destination)
+                let part = Part {
+                    done,
+                    bytes: left.min(walk::CHUNK),
+                    left,
+                };
+                self.find(&checked.source, part, Right::Read, source)?;
+                self.find(&checked.destination, part, Right::Write, destination)
             }
             Work::Atomic { at, .. } => {
-                self.find(at, (0, Atomic::BYTES), Right::Read, source)?;
-                self.find(at, (0, Atomic::BYTES), Right::Write, destination)
+                let word = Part {
+                    done: 0,
+                    bytes: Atomic::BYTES,
+                    left: Atomic::BYTES,
+                };
+                self.find(at, word, Right::Read, source)?;
+                self.find(at, word, Right::Write, destination)
             }
             Work::Invalidate { .. } | Work::Nothing => Ok(()),
         }
-    }
-
-    /// Applies an atomic operation to the word at a checked side. Returns the word's old value.
-    pub fn change_word(
-        &self,
-        at: &CheckedSide,
-        operation: Atomic,
-        scratch: &mut Scratch,
-    ) -> Result<u64, Status> {
-        let work = Work::Atomic { at: *at, operation };
-        self.look_up(&work, 0, scratch)?;
-        let outcome = scratch.access(&work, self.memories)?;
-        outcome.word.ok_or(Status::BusError)
     }
 
     /// Executes the rest of an operation, or a chunk of it. Checks everything before the first

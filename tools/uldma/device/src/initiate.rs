@@ -14,7 +14,7 @@ use crate::memory::GuestMemory;
 use crate::method::{self, Reply, Request, ShadowRef};
 use crate::model::{Model, ONES};
 use crate::shadow::ShadowAddress;
-use crate::transfer::{Transfer, Work};
+use crate::transfer::{Outcome, Transfer, Work};
 
 impl Model {
     /// Stores to shadow space.
@@ -220,11 +220,16 @@ impl Model {
         } else {
             let peers = at.peer().map(|peer| peer as usize);
             let bracket = self.begin_bracket(node, peers.into_iter(), memories);
-            let word = self.resolve(node, memories, |resolver| {
-                resolver.change_word(at, operation, &mut Scratch::default())
+            let work = Work::Atomic { at: *at, operation };
+            let outcome = self.resolve(node, memories, |resolver| {
+                Ok(resolver.perform(&work, 0, &mut Scratch::default()))
             });
             self.end_bracket(&bracket, memories);
-            word?
+            let Outcome {
+                word, error, lacks, ..
+            } = outcome?;
+            self.request_pages((node, number), lacks, memories);
+            word.ok_or(error.unwrap_or(Status::BusError))?
         };
         let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;
         own.counters.initiations += 1;

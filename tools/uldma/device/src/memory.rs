@@ -258,6 +258,13 @@ impl GuestMemory {
             .map_err(|_| BusError)
     }
 
+    /// Stores a word at a multiple of 4; later stores with release ordering come after it.
+    pub fn store32(&self, address: u64, value: u32) -> Result<(), BusError> {
+        self.slice(address, 4, Right::Write)?
+            .store(value.to_le(), 0, Ordering::Relaxed)
+            .map_err(|_| BusError)
+    }
+
     /// Stores a byte; later stores with release ordering come after it.
     pub fn store8(&self, address: u64, value: u8) -> Result<(), BusError> {
         self.slice(address, 1, Right::Write)?

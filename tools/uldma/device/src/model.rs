@@ -134,7 +134,7 @@ impl Model {
         self.reset_registers(node, memories);
         while let Some(job) = self.in_flight.take_touching(node) {
             self.end_bracket(&job.bracket, memories);
-            self.account(&job, Outcome::failed(Status::Aborted));
+            self.account(&job, Outcome::failed(Status::Aborted), memories);
         }
         self.settle(memories);
         let sizes = self.shape.bar_sizes();

@@ -15,6 +15,7 @@ use crate::engine::{Resolver, Scratch};
 use crate::layout::{EventCauses, Invalidation};
 use crate::memory::{BusError, GuestMemory};
 use crate::model::Model;
+use crate::page_request::Lacks;
 use crate::queue::Ring;
 use crate::transfer::{Transfer, Work};
 
@@ -35,6 +36,8 @@ struct Taken {
     invalidated: Option<u32>,
     /// What has ended, to be published.
     done: Vec<Completion>,
+    /// What transfers that have ended lacked.
+    lacks: Vec<Lacks>,
 }
 
 /// Result of a poll of all queues.
@@ -211,7 +214,10 @@ impl Model {
                 }
                 let outcome = resolver.perform(&work, 0, scratch);
                 node.counters.count_moved(&work, &outcome);
-                context.advance(ticket, outcome);
+                let lacks = context.advance(ticket, outcome);
+                if lacks != Lacks::default() {
+                    taken.lacks.push(lacks);
+                }
             }
             if !in_flight {
                 while let Some(completion) = context.retire() {
@@ -260,6 +266,9 @@ impl Model {
         mut taken: Taken,
         memories: &[&GuestMemory],
     ) -> Result<Polled, BusError> {
+        for lacks in taken.lacks {
+            self.request_pages((number, place), lacks, memories);
+        }
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         let context = node.contexts.get_mut(place).ok_or(BusError)?;
         context.wake();

@@ -95,6 +95,10 @@ pub struct NodeCounters {
     pub bytes_from_window: u64,
     /// Bytes of all these that were written to a section of the window.
     pub bytes_to_window: u64,
+    /// Page requests stored to this node's page.
+    pub page_requests: u64,
+    /// Page requests that found no slot for them there.
+    pub page_requests_dropped: u64,
 }
 
 impl NodeCounters {

@@ -21,6 +21,9 @@ const ENDPOINT_ENTRY_SIZE: u64 = size_of::<EndpointEntry>() as u64;
 const RUN_SIZE: u64 = size_of::<Run>() as u64;
 const SEGMENT_SIZE: u64 = size_of::<Segment>() as u64;
 
+/// Page entries of a block of the table.
+pub const PAGES_PER_BLOCK: u32 = TABLE_BLOCK_SIZE as u32 / PAGE_ENTRY_SIZE as u32;
+
 /// Limit of runs that are searched for a page entry; the other runs of a region can be used by the
 /// kernel only.
 pub const MAX_RUNS_SEARCHED: u32 = 1 << 16;
@@ -188,7 +191,6 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
             return each(page, place);
         }
         let tables = self.tables;
-        let per_block = TABLE_BLOCK_SIZE as u32 / PAGE_ENTRY_SIZE as u32;
         let mut index = range.entry;
         let mut left = range.pages;
         let mut batch = [[0; 3]; 64];
@@ -199,7 +201,7 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
                 index,
                 PAGE_ENTRY_SIZE,
             )?;
-            let count = (per_block - index % per_block)
+            let count = (PAGES_PER_BLOCK - index % PAGES_PER_BLOCK)
                 .min(left)
                 .min(tables.page_capacity - index)
                 .min(batch.len() as u32);

@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::abi::Status;
 use crate::atomic::Atomic;
 use crate::location::{CheckedSide, CheckedTransfer};
+use crate::page_request::Lacks;
 
 /// An operation that has passed all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +188,8 @@ pub struct Outcome {
     pub word: Option<u64>,
     /// Reason for which the step stopped early.
     pub error: Option<Status>,
+    /// The pages that it lacked, if that is the reason.
+    pub lacks: Lacks,
 }
 
 impl Outcome {
@@ -194,6 +197,18 @@ impl Outcome {
     pub fn failed(status: Status) -> Self {
         Self {
             error: Some(status),
+            ..Self::default()
+        }
+    }
+
+    /// Nothing was done, because of pages that are missing, if there are any.
+    pub fn lacking(lacks: Lacks) -> Self {
+        Self {
+            error: lacks
+                .iter()
+                .any(Option::is_some)
+                .then_some(Status::NotResident),
+            lacks,
             ..Self::default()
         }
     }

@@ -4,10 +4,10 @@
 
 use crate::abi::Status;
 use crate::check::{exported_region, AccessCheck};
-use crate::layout::{PageEntry, PageWord, RegionEntry, RegionFlags};
+use crate::layout::{PageEntry, PageRequest, PageWord, RegionEntry, RegionFlags};
 use crate::location::{CheckedSide, Location, PeerLocation};
 use crate::memory::{Bus, BusError, GuestMemory, Right};
-use crate::tpt::{page_right, region_right, EntryRange, View};
+use crate::tpt::{page_right, region_right, EntryRange, View, PAGES_PER_BLOCK};
 
 /// Limit of bytes that are moved before the tables and aborts are checked again.
 pub const CHUNK: u64 = 256 * 1024;
@@ -40,6 +40,26 @@ pub enum Memory {
     Section,
 }
 
+/// The part of a side that a chunk moves.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Bytes before it.
+    pub done: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Bytes from its first to the last of the side.
+    pub left: u64,
+}
+
+/// Consecutive pages that are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Page entry of the first.
+    pub first: u32,
+    /// Their number.
+    pub count: u16,
+}
+
 /// What the segments of a side are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walked {
@@ -47,8 +67,8 @@ pub struct Walked {
     pub owner: Owner,
     /// The memory whose addresses they are.
     pub memory: Memory,
-    /// The reason for which they end before the first page that is not there now.
-    pub miss: Option<Status>,
+    /// The pages before which they end, since they are not there now.
+    pub missing: Option<Missing>,
 }
 
 /// An entry of an optimistic page, in which the device notes that it accesses the page.
@@ -123,26 +143,55 @@ fn check_page(page: &PageEntry, space: u32, right: Right) -> Result<u64, Status>
     Ok(page.word.address())
 }
 
-/// Separates the miss that ends a walk from what refuses it.
-fn miss_of(walked: Result<(), Status>) -> Result<Option<Status>, Status> {
+/// Separates the miss that ends a walk from what refuses it. Returns true for a miss.
+fn is_cut(walked: Result<(), Status>) -> Result<bool, Status> {
     match walked {
-        Ok(()) => Ok(None),
-        Err(status) if status.is_miss() => Ok(Some(status)),
+        Ok(()) => Ok(false),
+        Err(status) if status.is_miss() => Ok(true),
         Err(status) => Err(status),
     }
 }
 
-/// Segments of `length` bytes from `position` of a region that was checked, or of those before a page
-/// that is missing.
+/// Returns the first of a range of entries, whose page is missing, with those after it whose pages are
+/// missing, too, as far as one request names them.
+fn missing<B: Bus + ?Sized>(
+    view: &View<'_, B>,
+    range: EntryRange,
+    space: u32,
+    right: Right,
+) -> Missing {
+    let in_block = PAGES_PER_BLOCK - range.entry % PAGES_PER_BLOCK;
+    let pages = range.pages.min(in_block);
+    let range = EntryRange {
+        pages: pages.min(PageRequest::MOST_PAGES.into()),
+        ..range
+    };
+    let mut count = 0;
+    // What ends the count is met again by the transfer that is there by then.
+    let _ = view.pages(range, |page, _| {
+        let checked = check_page(&page, space, right).map(|_| ());
+        let is_missing = is_cut(checked)?;
+        count += u16::from(is_missing);
+        is_missing.then_some(()).ok_or(Status::Ok)
+    });
+    Missing {
+        first: range.entry,
+        count: count.max(1),
+    }
+}
+
+/// Segments of a part of a region that was checked, from byte `position` of the region on, or of its
+/// bytes before a page that is missing.
 fn walk_region<B: Bus + ?Sized>(
     view: &View<'_, B>,
     region: &RegionEntry,
     position: u64,
-    length: u64,
+    part: Part,
     right: Right,
     found: &mut Addresses,
-) -> Result<(Memory, Option<Status>), Status> {
+) -> Result<(Memory, Option<Missing>), Status> {
     let shift = view.page_shift();
+    let length = part.bytes;
     let fits = position
         .checked_add(length)
         .is_some_and(|end| end <= region.length);
@@ -168,9 +217,13 @@ fn walk_region<B: Bus + ?Sized>(
             skip = 0;
             Ok(())
         });
-        let miss = miss_of(walked)?;
-        if miss.is_some() {
-            return Ok((Memory::Bus, miss));
+        if is_cut(walked)? {
+            let mut range = view.entries_of_page(region, at >> shift)?;
+            let needed = part.left.saturating_sub(length - left);
+            let needed = skip.saturating_add(needed).div_ceil(1 << shift);
+            range.pages = u64::from(range.pages).min(needed) as u32;
+            let missing = missing(view, range, region.space, right);
+            return Ok((Memory::Bus, Some(missing)));
         }
     }
     Ok((Memory::Bus, None))
@@ -190,24 +243,23 @@ fn posted_region<B: Bus + ?Sized>(
     same.then_some(region).ok_or(Status::Remote)
 }
 
-/// Finds the segments of the `length` bytes that follow the first `done` bytes of a side, or of those
-/// before a page that is missing.
+/// Finds the segments of a part of a side, or of its bytes before a page that is missing.
 ///
 /// [`Status::Aborted`] for a region that has ended or was replaced since it was named; other
 /// statuses as the checks return them.
 pub fn segments<B: Bus + ?Sized>(
     access_check: &AccessCheck<'_, B>,
     side: &CheckedSide,
-    done: u64,
-    length: u64,
+    part: Part,
     right: Right,
     found: &mut Addresses,
 ) -> Result<Walked, Status> {
+    let (done, length) = (part.done, part.bytes);
     found.clear();
-    let walked = |owner, (memory, miss)| Walked {
+    let walked = |owner, (memory, missing)| Walked {
         owner,
         memory,
-        miss,
+        missing,
     };
     let own_region = |index, generation| {
         let region = access_check
@@ -235,7 +287,11 @@ pub fn segments<B: Bus + ?Sized>(
                 found.append_page((page, place), address, length);
                 Ok(())
             });
-            return Ok(walked(Owner::Own, (Memory::Bus, miss_of(one_page)?)));
+            let missing = is_cut(one_page)?.then_some(Missing {
+                first: entry,
+                count: 1,
+            });
+            return Ok(walked(Owner::Own, (Memory::Bus, missing)));
         }
         Location::Region {
             region,
@@ -247,7 +303,7 @@ pub fn segments<B: Bus + ?Sized>(
                 return Err(Status::Aborted);
             }
             let position = position.checked_add(done).ok_or(Status::Bounds)?;
-            let memory = walk_region(&access_check.own, &entry, position, length, right, found)?;
+            let memory = walk_region(&access_check.own, &entry, position, part, right, found)?;
             return Ok(walked(Owner::Own, memory));
         }
         Location::Import {
@@ -279,7 +335,7 @@ pub fn segments<B: Bus + ?Sized>(
     };
     let position = remote.position.checked_add(done).ok_or(Status::Bounds)?;
     let memory =
-        walk_region(peer, &exported, position, length, right, found).map_err(|_| Status::Remote)?;
+        walk_region(peer, &exported, position, part, right, found).map_err(|_| Status::Remote)?;
     Ok(walked(Owner::Peer(remote.node), memory))
 }
 

@@ -5,10 +5,12 @@
 // To panic is how a test fails.
 #![allow(clippy::unwrap_used)]
 
+use std::mem::offset_of;
+
 use proptest::prelude::*;
 use uldma_device::layout::{
-    ContextControl, Field, Invalidation, KernelAddress, Key, PageWord, RegionFlags, SizeWord,
-    Version, Word, VERSION,
+    ContextControl, EventCauses, Field, Invalidation, KernelAddress, Key, PageRequest, PageWord,
+    RegionFlags, SizeWord, Version, Word, VERSION,
 };
 
 /// Puts a value into a field of a word, and checks what is in the field and beside it.
@@ -85,4 +87,28 @@ fn exact_fields() {
     let key = Key::from_bits(u64::MAX).try_with(Key::CONTEXT, 5).unwrap();
     assert_eq!(key.bits(), u64::MAX - 10);
     assert_eq!(key.try_with(Key::CONTEXT, 16), None);
+}
+
+#[test]
+fn a_page_request_has_its_fields_where_the_manual_has_them() {
+    let manual = include_str!("../../../../Documentation/uldma/device.rst");
+    let found = [
+        ("number", offset_of!(PageRequest, number)),
+        ("index", offset_of!(PageRequest, index)),
+        ("count", offset_of!(PageRequest, count)),
+        ("need", offset_of!(PageRequest, need)),
+        ("kind", offset_of!(PageRequest, kind)),
+        ("node", offset_of!(PageRequest, node)),
+        ("context", offset_of!(PageRequest, context)),
+        ("filled", offset_of!(PageRequest, filled)),
+        ("status", offset_of!(PageRequest, status)),
+        ("answered", offset_of!(PageRequest, answered)),
+    ];
+    let (_, section) = manual.split_once("\nPage requests\n").unwrap();
+    for (name, offset) in found {
+        let line = format!("\n{offset:<7}  ``{name}``");
+        assert!(section.contains(&line), "{name} {offset}");
+    }
+    assert_eq!(EventCauses::PAGE.bits(), 1 << 5);
+    assert_eq!((PageRequest::READ, PageRequest::WRITE), (1, 2));
 }
