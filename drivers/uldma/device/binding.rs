@@ -111,7 +111,7 @@ impl Drop for Binding<'_> {
             );
         }
         // Even if the reset failed, this ends all DMA.
-        hw.quiesce();
+        shared.tpt.end_dma(hw);
         shared.engine.abort();
         if let Some(queues) = &shared.queues {
             queues.tear_down(dev);

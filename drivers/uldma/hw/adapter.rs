@@ -256,7 +256,7 @@ impl Adapter {
             has_streams,
             window_size,
             window_cached: false,
-            has_touch_page: version.get(Version::MINOR)
+            is_optimistic: version.get(Version::MINOR)
                 >= layout::VERSION_WITH_OPTIMISTIC.get(Version::MINOR),
             window_regions: version.get(Version::MINOR)
                 >= layout::VERSION_WITH_WINDOW_REGIONS.get(Version::MINOR),

@@ -44,8 +44,8 @@ pub(crate) struct Geometry {
     pub(crate) window_size: usize,
     /// True if processes map the window like other memory, rather than write-combining.
     pub(crate) window_cached: bool,
-    /// True if the device writes a touch page.
-    pub(crate) has_touch_page: bool,
+    /// True if the device has optimistic entries: it writes a touch page, and requests pages.
+    pub(crate) is_optimistic: bool,
     /// True if regions can be parts of the own section of the window.
     pub(crate) window_regions: bool,
 }

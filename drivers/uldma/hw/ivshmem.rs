@@ -173,7 +173,7 @@ impl Ivshmem {
             has_streams: false,
             window_size,
             window_cached: false,
-            has_touch_page: false,
+            is_optimistic: false,
             window_regions: false,
         };
         Ok(Self {

@@ -241,7 +241,7 @@ impl Loopback {
             has_streams: false,
             window_size: wire.window_size,
             window_cached: true,
-            has_touch_page: false,
+            is_optimistic: false,
             window_regions: false,
         };
         Ok(Self {

@@ -33,6 +33,9 @@ const WORD: usize = size_of::<u64>();
 const BEGUN: usize = TOUCH_BEGUN as usize / WORD;
 const OLDEST: usize = TOUCH_OLDEST as usize / WORD;
 
+/// Proof that the device does not use entries any more that were retracted before.
+pub(crate) trait Fenced {}
+
 /// The touch page of a device.
 pub(crate) struct TouchPage(Coherent<[u64]>);
 

@@ -38,7 +38,6 @@ use crate::{
             Run, //
         },
         table::Table,
-        touch::TouchPage,
         Geometry,
         Hw,
         TableSetup, //
@@ -56,6 +55,7 @@ use crate::{
     }, //
 };
 
+mod fence;
 mod own;
 mod reach;
 mod retraction;
@@ -68,6 +68,9 @@ use rights::{
     use_of,
     SecondMappings, //
 };
+
+use fence::Fence;
+pub(crate) use fence::Fences;
 
 pub(crate) use section::{
     Section,
@@ -130,15 +133,6 @@ pub(crate) struct Usage {
     pub(crate) regions: u32,
 }
 
-/// Numbers of waits for transfers that may use entries which the driver has retracted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fences {
-    /// All of them.
-    pub(crate) all: u64,
-    /// Those that needed an invalidation.
-    pub(crate) invalidations: u64,
-}
-
 struct Tables {
     pages: Table<PageEntry>,
     page_runs: Pin<KBox<RangeAllocator>>,
@@ -157,8 +151,6 @@ struct Tables {
     taken_slots: KVVec<Option<TakenSlot>>,
     generations: random::Sequence,
     usage: Usage,
-    touch_page: Option<TouchPage>,
-    fences: Fences,
 }
 
 /// The tables of a device, until it is unbound.
@@ -166,6 +158,8 @@ struct Tables {
 pub(crate) struct Tpt {
     #[pin]
     tables: Mutex<Option<Tables>>,
+    #[pin]
+    fence: Fence,
     #[pin]
     quiet: Quiet,
     /// None if the device has only registers.
@@ -194,16 +188,12 @@ impl Tpt {
                 taken_slots: KVVec::new(),
                 generations: random::Sequence::new(),
                 usage: Usage::default(),
-                touch_page: geometry
-                    .has_touch_page
-                    .then(|| TouchPage::new(dev))
-                    .transpose()?,
-                fences: Fences::default(),
             };
             // Region 0 means none in a size word.
             tables.region_ids.find_unused_id(0).ok_or(ENOSPC)?.acquire();
             Ok(try_pin_init!(Self {
                 tables <- new_mutex!(Some(tables), "uldma::Tpt::tables"),
+                fence <- Fence::new(dev, geometry),
                 quiet <- Quiet::new(),
                 invalidator,
             }))
@@ -243,7 +233,7 @@ impl Tpt {
                 page_capacity: tables.page_capacity,
                 regions: tables.regions.directory(),
                 region_capacity: tables.region_capacity,
-                touch_page: tables.touch_page.as_ref().map_or(0, TouchPage::address),
+                touch_page: self.fence.address(),
                 ..TableSetup::default()
             })
         })
@@ -259,10 +249,7 @@ impl Tpt {
 
     /// Returns the number of fences.
     pub(crate) fn fences(&self) -> Fences {
-        self.tables
-            .lock()
-            .as_ref()
-            .map_or_else(Fences::default, |tables| tables.fences)
+        self.fence.count()
     }
 
     /// Maps `pages` for DMA and gives each a page entry of `space`.
@@ -453,11 +440,22 @@ impl Tpt {
         });
     }
 
+    /// Returns true if the device does no DMA any more, until it is bound anew.
+    pub(crate) fn is_off(&self) -> bool {
+        self.fence.is_off()
+    }
+
+    /// Has the device do no DMA any more, until it is bound anew.
+    pub(crate) fn end_dma(&self, hw: Hw<'_>) -> Proof {
+        Proof::of_end(self, hw)
+    }
+
     /// Ends all DMA mappings and frees the tables. The device does no DMA any more.
     pub(crate) fn tear_down(&self, dev: &Device<Bound>) {
         if let Some(mut tables) = self.tables.lock().take() {
             tables.drop_pages(dev);
         }
+        self.fence.tear_down();
         self.quiet.complete();
     }
 }

@@ -31,7 +31,7 @@ use kernel::{
 
 use crate::{
     hw::{
-        touch::TouchPage,
+        touch::Fenced,
         Hw, //
     },
     kernel_ext::{
@@ -79,28 +79,48 @@ pub(crate) trait Invalidator: Send + Sync {
 pub(crate) struct Proof(());
 
 impl Proof {
+    /// Returns the proof if the device does not use page entries that were retracted before. Does not
+    /// wait.
+    pub(crate) fn if_idle(tpt: &Tpt) -> Option<Self> {
+        tpt.fence.is_idle().then_some(Self(()))
+    }
+
     /// Waits until the device does not use page entries that were retracted before. The space keeps the
     /// entries, so arguments that name them may stay in the device.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` if the device does not answer; `ENODEV` without tables.
-    pub(super) fn of_retracted_pages(tpt: &Tpt, hw: Hw<'_>) -> Result<Self> {
-        let is_idle = tpt.with(|tables| {
-            let idle = tables.touch_page.as_ref().map(TouchPage::is_idle);
-            let is_idle = idle.transpose()?.unwrap_or(false);
-            tables.fences.all += 1;
-            tables.fences.invalidations += u64::from(!is_idle);
-            Ok(is_idle)
-        })?;
-        if is_idle {
-            return Ok(Self(()));
+    /// `ETIMEDOUT` if the device does not answer.
+    pub(crate) fn of_retracted_pages(tpt: &Tpt, hw: Hw<'_>) -> Result<Self> {
+        if let Some(proof) = Self::if_idle(tpt) {
+            return Ok(proof);
         }
+        tpt.fence.count_invalidation();
         // Any invalidation will do, and this one aborts nothing.
         tpt.invalidate_region(hw, 0)?;
         Ok(Self(()))
     }
+
+    /// The same, but a device that does not answer is made to do no DMA any more.
+    pub(crate) fn at_any_cost(tpt: &Tpt, hw: Hw<'_>) -> Self {
+        Self::of_retracted_pages(tpt, hw).unwrap_or_else(|_| {
+            // Once, since nothing waits for the device afterwards.
+            dev_err!(
+                hw.dev(),
+                "adapter may use memory that has to go; its bus mastering is disabled until unbind\n"
+            );
+            Self::of_end(tpt, hw)
+        })
+    }
+
+    /// Has the device do no DMA any more.
+    pub(super) fn of_end(tpt: &Tpt, hw: Hw<'_>) -> Self {
+        tpt.fence.end_dma(hw);
+        Self(())
+    }
 }
+
+impl Fenced for Proof {}
 
 /// Consecutive page entries, which no other run has. Entries of a dropped run stay in use.
 #[derive(Debug)]
