@@ -22,6 +22,7 @@ pub(crate) mod faux;
 pub(crate) mod gate;
 pub(crate) mod global;
 pub(crate) mod gup;
+pub(crate) mod hmm;
 pub(crate) mod irq_mask;
 pub(crate) mod list;
 pub(crate) mod mapping;

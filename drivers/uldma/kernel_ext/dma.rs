@@ -87,7 +87,7 @@ pub(crate) fn needs_unmapping(dev: &Device<Bound>) -> bool {
 ///
 /// `page` must be the first of `count` pages that are one block of physical memory and stay
 /// allocated until they are unmapped.
-unsafe fn map(
+pub(super) unsafe fn map(
     dev: &Device<Bound>,
     page: *mut bindings::page,
     count: usize,

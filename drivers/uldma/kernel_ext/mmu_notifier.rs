@@ -239,7 +239,7 @@ impl<W: Watcher> Inserted<W> {
         // SAFETY: The notifier is the field of an object of this type, which is alive as long as the
         // notifier is inserted.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(notifier), Self, notifier) };
-        // This is `mmu_interval_set_seq()`, which `wait_for_changes` and `has_changed` rely on.
+        // This is `mmu_interval_set_seq()`, which `wait_for_changes` and `Snapshot::if_current` rely on.
         // SAFETY: The field is written here only, and read with `READ_ONCE()`.
         unsafe { (&raw mut (*notifier).invalidate_seq).write_volatile(seq) };
         // SAFETY: The range is valid during this call.
@@ -286,6 +286,11 @@ impl<W: Watcher> IntervalNotifier<W> {
     /// The watcher.
     pub(crate) fn watcher(&self) -> &W {
         &self.0.watcher
+    }
+
+    /// The C object, which is inserted.
+    pub(super) fn as_raw(&self) -> *mut bindings::mmu_interval_notifier {
+        self.0.notifier.get()
     }
 
     /// Returns true if `other` refers to the same notifier.
