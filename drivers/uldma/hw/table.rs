@@ -48,6 +48,7 @@ const _: () = assert!(
     "entries are stored in the order of this CPU, and the device reads them as little-endian"
 );
 
+pub(crate) mod optimistic;
 mod publication;
 
 use publication::Publication;
@@ -232,6 +233,21 @@ impl<T: Entry> Table<T> {
                 *slot = Some(block);
             }
         }
+        Ok(())
+    }
+
+    /// Lets the device find another block, at `address`, in place of block `number`; or, without an
+    /// address, that of the table again.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the table has no such block.
+    pub(crate) fn lend(&mut self, number: u32, address: Option<DmaAddress>) -> Result {
+        let number = usize::try_from(number)?;
+        let own = self.blocks.get(number).ok_or(EINVAL)?.as_ref();
+        let address = address.unwrap_or_else(|| own.map_or(0, |own| dma_address(&own.shared)));
+        wmb();
+        dma_write!(self.directory, [try: number], address);
         Ok(())
     }
 

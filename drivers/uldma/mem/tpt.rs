@@ -56,6 +56,7 @@ use crate::{
 };
 
 mod fence;
+mod indices;
 mod own;
 mod reach;
 mod retraction;
@@ -71,6 +72,8 @@ use rights::{
 
 use fence::Fence;
 pub(crate) use fence::Fences;
+
+pub(crate) use indices::Indices;
 
 pub(crate) use section::{
     Section,

@@ -83,7 +83,7 @@ impl Tables {
     }
 
     /// Frees the spare run. Returns true if there was one.
-    fn free_spare_run(&mut self) -> bool {
+    pub(super) fn free_spare_run(&mut self) -> bool {
         let Some(first) = self.spare_run.take() else {
             return false;
         };
