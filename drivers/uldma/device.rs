@@ -40,7 +40,10 @@
 //! * A thread that looks for memory takes `Reclaimable::space` and `Space::state` if they are free, and then
 //!   the gate and what an invalidation takes. Holders of these allocate no memory, or without I/O.
 //! * Notifications of the memory manager take `Subscription::invalidations`, `DeferredWork::space` and
-//!   `SpaceEnd::open_file` only, one after the other; context switches take no lock.
+//!   `SpaceEnd::open_file`, one after the other; or `Area::entries`, and then what an invalidation takes, with
+//!   a gate of their own, which unbinding closes once the device does no DMA. Context switches take no lock.
+//! * `Optimistic::requests` is taken by the thread of the interrupts, and then `Optimistic::areas`, which is
+//!   innermost but for `Filler::misses`.
 
 use kernel::{
     device::{
@@ -119,6 +122,7 @@ use crate::{
             },
             Lmm, //
         },
+        optimistic::Optimistic,
         tpt::{
             Invalidator,
             Tpt, //
@@ -160,6 +164,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: Arc<Ledger>,
     #[pin]
     pub(crate) tpt: Tpt,
+    #[pin]
+    pub(crate) optimistic: Optimistic,
     #[pin]
     pub(crate) lmm: Lmm,
     #[pin]
@@ -209,6 +215,7 @@ impl DeviceOps for Shared {
             gate: &self.gate,
             tpt: &self.tpt,
             hw: &*self.hw,
+            optimistic: &self.optimistic,
         }
     }
 
@@ -243,6 +250,7 @@ impl Shared {
                 hw,
                 ledger: Ledger::new(capacity, limits)?,
                 tpt <- Tpt::new(dev, &geometry, invalidator),
+                optimistic <- Optimistic::new(dev, &geometry),
                 lmm <- Lmm::new(limits::lmm()),
                 mmap_offsets <- MmapOffsets::new()?,
                 contexts <- Contexts::new(geometry.contexts)?,
@@ -372,7 +380,9 @@ impl Shared {
     /// Returns true if the device has ended what the driver waits for.
     fn is_well(&self, hw: Hw<'_>) -> Result<bool> {
         let queues = self.queues.as_ref();
-        Ok(hw.has_caught_up()? && queues.map_or(Ok(true), |queues| queues.is_well(hw))?)
+        Ok(!self.tpt.is_off()
+            && hw.has_caught_up()?
+            && queues.map_or(Ok(true), |queues| queues.is_well(hw))?)
     }
 
     /// Notifies those that wait for transfers, which may have ended. They request interrupts anew.
@@ -404,6 +414,9 @@ impl Shared {
             hw.mask_segments()?;
             let rung = hw.take_doorbells()?;
             self.worker.segments_rung(rung.segments());
+        }
+        if events.contains(EventCauses::PAGE) {
+            self.optimistic.handle_requests();
         }
         if events.contains(EventCauses::KEY) {
             self.contexts.report_bad_keys(hw)?;

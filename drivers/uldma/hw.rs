@@ -39,6 +39,7 @@ pub(crate) mod le;
 mod link_message;
 pub(crate) mod lists;
 pub(crate) mod loopback;
+pub(crate) mod page_requests;
 mod registers;
 pub(crate) mod table;
 pub(crate) mod touch;
@@ -132,6 +133,8 @@ pub(crate) struct TableSetup {
     pub(crate) endpoint_capacity: u32,
     /// The touch page, or 0.
     pub(crate) touch_page: DmaAddress,
+    /// The page where the device requests pages, or 0.
+    pub(crate) page_requests: DmaAddress,
 }
 
 /// Configuration of a context.

@@ -6,6 +6,7 @@ pub(crate) mod charge;
 pub(crate) mod charged_pages;
 pub(crate) mod exchange;
 pub(crate) mod lmm;
+pub(crate) mod optimistic;
 mod own_pages;
 pub(crate) mod slots;
 pub(crate) mod tpt;

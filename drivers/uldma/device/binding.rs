@@ -49,6 +49,8 @@ pub(crate) struct Binding<'bound> {
     shared: Arc<Shared>,
     /// Taken out first when dropped.
     keeper: Option<GateKeeper<'bound>>,
+    /// The same of the gate that stays open as long as the device does DMA.
+    dma_keeper: Option<GateKeeper<'bound>>,
     dev: &'bound Device<Bound>,
 }
 
@@ -57,9 +59,11 @@ impl<'bound> Binding<'bound> {
     pub(crate) fn new(dev: &'bound Device<Bound>, hw: Arc<dyn Hardware>) -> Result<Self> {
         let shared = Shared::new(dev, hw)?;
         let keeper = GateKeeper::open(shared.gate.clone(), dev)?;
+        let dma_keeper = GateKeeper::open(shared.optimistic.gate.clone(), dev)?;
         Ok(Self {
             shared,
             keeper: Some(keeper),
+            dma_keeper: Some(dma_keeper),
             dev,
         })
     }
@@ -76,6 +80,7 @@ impl<'bound> Binding<'bound> {
         let setup = TableSetup {
             endpoints,
             endpoint_capacity,
+            page_requests: shared.optimistic.address(),
             ..shared.tpt.setup()?
         };
         let hw = Hw::new(self.dev, &*shared.hw);
@@ -111,7 +116,9 @@ impl Drop for Binding<'_> {
             );
         }
         // Even if the reset failed, this ends all DMA.
-        shared.tpt.end_dma(hw);
+        let proof = shared.tpt.end_dma(hw);
+        shared.optimistic.tear_down(dev, &proof);
+        self.dma_keeper = None;
         shared.engine.abort();
         if let Some(queues) = &shared.queues {
             queues.tear_down(dev);

@@ -500,6 +500,7 @@ impl Hardware for Adapter {
         }
         if tables.touch_page != 0 {
             bar.try_write(reg::TOUCH_PAGE, tables.touch_page)?;
+            bar.try_write(reg::PAGE_REQUESTS, tables.page_requests)?;
         }
         bar.write(reg::CONTROL, Control::ENABLE);
         self.health.recovered(dev);

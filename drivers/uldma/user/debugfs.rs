@@ -37,6 +37,8 @@ pub(crate) struct Files {
     quarantine: File<Arc<Shared>>,
     #[pin]
     fences: File<Arc<Shared>>,
+    #[pin]
+    optimistic: File<Arc<Shared>>,
     _dir: Dir,
 }
 
@@ -50,7 +52,8 @@ impl Files {
                 health <- dir.read_callback_file(c"health", shared.clone(), &show_health),
                 intake <- dir.read_callback_file(c"intake", shared.clone(), &show_intake),
                 quarantine <- dir.read_callback_file(c"quarantine", shared.clone(), &show_quarantine),
-                fences <- dir.read_callback_file(c"fences", shared, &show_fences),
+                fences <- dir.read_callback_file(c"fences", shared.clone(), &show_fences),
+                optimistic <- dir.read_callback_file(c"optimistic", shared, &show_optimistic),
                 _dir: dir.clone(),
             }))
         })
@@ -90,6 +93,14 @@ fn show_fences(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     let fences = shared.tpt.fences();
     writeln!(f, "all {}", fences.all)?;
     writeln!(f, "by_invalidation {}", fences.invalidations)
+}
+
+fn show_optimistic(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let counts = shared.optimistic.counts();
+    writeln!(f, "requests {}", counts.requests)?;
+    writeln!(f, "dropped {}", counts.dropped)?;
+    writeln!(f, "filled {}", counts.filled)?;
+    writeln!(f, "ended {}", counts.ended)
 }
 
 fn show_quarantine(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -93,11 +93,6 @@ impl OptimisticBlock {
         dma_address(&self.shared)
     }
 
-    /// Number of entries with a page.
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
-
     /// Enters `page` at `place`. If that has it already, nothing happens.
     ///
     /// # Errors

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The parts of the device that pinning uses.
+//! The parts of the device that memory uses.
 
 use crate::{
     hw::Hardware,
     kernel_ext::gate::Gate,
-    mem::tpt::Tpt, //
+    mem::{
+        optimistic::Optimistic,
+        tpt::Tpt, //
+    }, //
 };
 
-/// The parts of the device that pinning uses.
+/// The parts of the device that memory uses.
 pub(crate) struct DeviceAccess<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) tpt: &'a Tpt,
     pub(crate) hw: &'a dyn Hardware,
+    pub(crate) optimistic: &'a Optimistic,
 }

@@ -48,7 +48,10 @@ use crate::{
         shared_pins::SharedPins,
         shrinker::Shrinkable, //
     },
-    mem::tpt::Entered,
+    mem::{
+        optimistic::fill::Filler,
+        tpt::Entered, //
+    },
     user_abi::ledger::Payer, //
 };
 
@@ -131,6 +134,8 @@ pub(crate) struct Space {
     pub(super) reclaimable: Arc<Reclaimable>,
     /// The same as the shrinker knows it, once the cache was turned on.
     shrinkable: SetOnce<Shrinkable<Reclaimable>>,
+    /// Fills its areas, once there is one.
+    filler: SetOnce<Arc<Filler>>,
     /// Milliseconds for which a run of the worker waits for file locks.
     pub(super) revalidate_ms: u32,
     /// The spaces of all devices.
@@ -266,6 +271,7 @@ impl Space {
                 deferred_work: Arc::pin_init(DeferredWork::new(), GFP_KERNEL)?,
                 reclaimable,
                 shrinkable: SetOnce::new(),
+                filler: SetOnce::new(),
                 revalidate_ms: options.revalidate_ms,
                 all,
                 sharing,
@@ -281,6 +287,24 @@ impl Space {
     /// Returns the number by which the device knows this space.
     pub(crate) fn id(&self) -> u32 {
         self.id.number()
+    }
+
+    /// Returns the parts of the device that its memory uses.
+    pub(crate) fn access(&self) -> DeviceAccess<'_> {
+        self.device.access()
+    }
+
+    /// Returns what fills its areas.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn filler(&self) -> Result<Arc<Filler>> {
+        if self.filler.as_ref().is_none() {
+            // Another thread may be faster.
+            self.filler.populate(Filler::new()?);
+        }
+        self.filler.as_ref().cloned().ok_or(ENOMEM)
     }
 
     /// Returns the payer for its open files.

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that the device can access while it is there, and that nothing pins: see
+//! `Documentation/uldma/optimistic.rst`.
+//!
+//! An [area](area) has page entries for a range of addresses. It [enters](fill) what is mapped when the
+//! device has missed it, and a notification of a change takes it out again.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+use crate::{
+    hw::{
+        layout::PageRequest,
+        page_requests::PageRequests,
+        Geometry, //
+    },
+    kernel_ext::{
+        gate::Gate,
+        mmu_notifier::IntervalNotifier, //
+    },
+    mem::tpt::Proof,
+};
+
+pub(crate) mod area;
+pub(crate) mod fill;
+
+use area::Area;
+use fill::Miss;
+
+/// The memory of an area's place.
+type Room = RBTreeNodeReservation<u32, IntervalNotifier<Area>>;
+
+/// Counters of one device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Requests of the device for pages.
+    pub(crate) requests: u64,
+    /// Those that named no page of an area, or came while many waited.
+    pub(crate) dropped: u64,
+    /// Pages that were entered.
+    pub(crate) filled: u64,
+    /// Pages that were taken out.
+    pub(crate) ended: u64,
+}
+
+/// The areas of one device.
+#[pin_data]
+pub(crate) struct Optimistic {
+    /// Closed once the device does no DMA any more. Notifications come until then, also to the thread that
+    /// unbinds the device, when it allocates memory.
+    pub(crate) gate: Arc<Gate>,
+    /// By the number of the last page entry.
+    #[pin]
+    areas: Mutex<RBTree<u32, IntervalNotifier<Area>>>,
+    /// None if the device requests no pages, or is unbound.
+    #[pin]
+    requests: Mutex<Option<PageRequests>>,
+    requested: Atomic<u64>,
+    dropped: Atomic<u64>,
+    filled: Atomic<u64>,
+    ended: Atomic<u64>,
+}
+
+impl Optimistic {
+    /// Creates the state of a device without areas.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new<'a>(
+        dev: &'a Device<Bound>,
+        geometry: &'a Geometry,
+    ) -> impl PinInit<Self, Error> + 'a {
+        pin_init::pin_init_scope(move || {
+            let requests = geometry.is_optimistic.then(|| PageRequests::new(dev));
+            let requests = requests.transpose()?;
+            Ok(try_pin_init!(Self {
+                gate: Arc::pin_init(Gate::new(dev), GFP_KERNEL)?,
+                areas <- new_mutex!(RBTree::new(), "uldma::Optimistic::areas"),
+                requests <- new_mutex!(requests, "uldma::Optimistic::requests"),
+                requested: Atomic::new(0),
+                dropped: Atomic::new(0),
+                filled: Atomic::new(0),
+                ended: Atomic::new(0),
+            }))
+        })
+    }
+
+    /// Bus address of the page where the device requests pages, or 0.
+    pub(crate) fn address(&self) -> u64 {
+        let requests = self.requests.lock();
+        requests.as_ref().map_or(0, PageRequests::address)
+    }
+
+    /// Returns the memory to add an area.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn room(&self) -> Result<Room> {
+        RBTreeNodeReservation::new(GFP_KERNEL)
+    }
+
+    /// Adds an area, which the device can miss from here on. The caller is inside of the device's gate.
+    fn add(&self, room: Room, area: &IntervalNotifier<Area>) {
+        let node = room.into_node(area.watcher().last_index(), area.clone());
+        self.areas.lock().insert(node);
+    }
+
+    /// Removes an area.
+    fn remove(&self, area: &Area) {
+        let removed = self.areas.lock().remove(&area.last_index());
+        drop(removed);
+    }
+
+    /// Returns the area of a page entry, and the page's number in it.
+    fn find(&self, index: u32) -> Option<(IntervalNotifier<Area>, usize)> {
+        let areas = self.areas.lock();
+        let area = areas.cursor_lower_bound(&index)?.current().1.clone();
+        let number = area.watcher().number_of(index)?;
+        Some((area, number))
+    }
+
+    /// Hands the device's requests to those who fill areas. Does not wait for any.
+    pub(crate) fn handle_requests(&self) {
+        let mut requests = self.requests.lock();
+        if let Some(requests) = &mut *requests {
+            requests.take_new(|request| self.handle(request));
+        }
+    }
+
+    fn handle(&self, request: &PageRequest) {
+        self.requested.fetch_add(1, Relaxed);
+        let miss = self.find(request.index).and_then(|(area, first)| {
+            let count = usize::from(request.count);
+            Miss::new(area, first, count)
+        });
+        if !miss.is_some_and(fill::request) {
+            self.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn count_ended(&self, pages: usize) {
+        // A usize has 64 bits where this driver can be built.
+        self.ended.fetch_add(pages as u64, Relaxed);
+    }
+
+    /// Returns the counters.
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            requests: self.requested.load(Relaxed),
+            dropped: self.dropped.load(Relaxed),
+            filled: self.filled.load(Relaxed),
+            ended: self.ended.load(Relaxed),
+        }
+    }
+
+    /// Takes out all pages, and ends all areas. The device does no DMA any more, and no area is added.
+    pub(crate) fn tear_down(&self, dev: &Device<Bound>, proof: &Proof) {
+        let next = || {
+            let mut areas = self.areas.lock();
+            let (_, node) = areas.cursor_front_mut()?.remove_current();
+            Some(node.to_key_value().1)
+        };
+        while let Some(area) = next() {
+            area.watcher().tear_down(dev, proof);
+        }
+        let requests = self.requests.lock().take();
+        drop(requests);
+    }
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Areas: page entries for a range of addresses of one process, whatever is mapped there.
+//!
+//! A notification of a change takes [`Area::entries`], also in a thread that reclaims memory. So nothing is
+//! allocated under it, and nothing but what an invalidation takes is locked under it.
+
+use core::ops::Range;
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    mm::MmWithUser,
+    new_mutex,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        SetOnce, //
+    }, //
+};
+
+use crate::{
+    hw::{
+        layout::Run,
+        table::optimistic::OptimisticBlock,
+        Hw, //
+    },
+    kernel_ext::{
+        hmm::Mapped,
+        mmu_notifier::{
+            Change,
+            Event,
+            IntervalNotifier,
+            Watcher, //
+        }, //
+    },
+    mem::{
+        lmm::{
+            device_access::DeviceAccess,
+            range::PageRange,
+            space::Space, //
+        },
+        tpt::{
+            Indices,
+            Proof, //
+        }, //
+    },
+    user_abi::{
+        access::Access,
+        ledger::{
+            Resource,
+            Share, //
+        }, //
+    }, //
+};
+
+use super::fill::Filler;
+
+const IN_BLOCK: usize = OptimisticBlock::ENTRIES;
+
+/// A range of addresses that the device can access where something is mapped.
+#[pin_data]
+pub(crate) struct Area {
+    pub(super) space: Arc<Space>,
+    pub(super) filler: Arc<Filler>,
+    range: PageRange,
+    /// The first and the last page entry, once there are some.
+    indices: SetOnce<(u32, u32)>,
+    #[pin]
+    pub(super) entries: Mutex<Entries>,
+}
+
+/// The page entries of an area.
+pub(super) struct Entries {
+    /// None once the area has ended.
+    blocks: KVVec<OptimisticBlock>,
+    indices: Option<Indices>,
+    /// True once nothing is entered any more.
+    is_dead: bool,
+}
+
+impl Area {
+    /// Creates an area of `range` of the current process, of which `space` is that of `mm`. The device finds
+    /// entries without pages.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` beyond the limits of the user, which pays for the numbers of page entries; `ENOSPC` if there
+    /// are not so many; `ENOMEM`; `EINTR` if a signal comes; `ENODEV` if the device is unbound.
+    pub(crate) fn new(
+        (space, mm): (&Arc<Space>, &MmWithUser),
+        range: PageRange,
+        access: Access,
+    ) -> Result<IntervalNotifier<Self>> {
+        space.prepare_watching(mm)?;
+        let count = range.len().div_ceil(IN_BLOCK);
+        let share = Share::new(space.payer(), Resource::Pages, Indices::price(count))?;
+        let blocks = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let entries = Entries {
+            blocks: KVVec::new(),
+            indices: None,
+            is_dead: false,
+        };
+        let filler = space.filler()?;
+        let area = pin_init!(Self {
+            space: space.clone(),
+            filler,
+            range,
+            indices: SetOnce::new(),
+            entries <- new_mutex!(entries, "uldma::Area::entries"),
+        });
+        let length = range.len() * PAGE_SIZE;
+        let area = IntervalNotifier::new(mm, range.address(), length, area, space.remover())?;
+        Self::add_blocks(&area, share, blocks, access)?;
+        Ok(area)
+    }
+
+    /// Adds the entries, for which there is room in `blocks`, and the area to those of the device.
+    ///
+    /// Apart from the rest, which is charged to the process and so may let it sleep.
+    fn add_blocks(
+        area: &IntervalNotifier<Self>,
+        share: Share,
+        room: KVVec<OptimisticBlock>,
+        access: Access,
+    ) -> Result {
+        let this = area.watcher();
+        let (device, space) = (this.space.access(), this.space.id());
+        let guard = device.gate.try_enter()?;
+        // Dropped before the gate is left.
+        let mut blocks = room;
+        let mut addresses = KVVec::new();
+        for _ in 0..this.pages().div_ceil(IN_BLOCK) {
+            let block = OptimisticBlock::new(guard.dev(), space, access.page_flags())?;
+            addresses.push(block.address(), GFP_KERNEL)?;
+            blocks.push(block, GFP_KERNEL)?;
+        }
+        let room = device.optimistic.room()?;
+        let indices = device.tpt.add_blocks(share, &addresses)?;
+        this.indices.populate((indices.first(), indices.last()));
+        let mut entries = this.entries.lock();
+        entries.blocks = blocks;
+        entries.indices = Some(indices);
+        drop(entries);
+        device.optimistic.add(room, area);
+        Ok(())
+    }
+
+    /// The last page entry.
+    pub(super) fn last_index(&self) -> u32 {
+        self.indices.copy().map_or(0, |(_, last)| last)
+    }
+
+    /// Returns the number of the page that has the entry `index`, if there is one.
+    pub(super) fn number_of(&self, index: u32) -> Option<usize> {
+        let (first, _) = self.indices.copy()?;
+        let number = usize::try_from(index.checked_sub(first)?).ok()?;
+        (number < self.range.len()).then_some(number)
+    }
+
+    /// Pages of the area.
+    pub(super) fn pages(&self) -> usize {
+        self.range.len()
+    }
+
+    /// The address of a page.
+    pub(super) fn address_of(&self, number: usize) -> usize {
+        self.range.address() + number * PAGE_SIZE
+    }
+
+    /// The page entries, as the only run of a region.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are none.
+    pub(crate) fn run(&self) -> Result<Run> {
+        let (first, _) = self.indices.copy().ok_or(EINVAL)?;
+        Ok(Run {
+            page: 0,
+            first,
+            count: u32::try_from(self.range.len())?,
+            reserved: 0,
+        })
+    }
+
+    /// Makes all entries invalid. None gets a page from here on.
+    pub(crate) fn retract(&self) {
+        let mut entries = self.entries.lock();
+        entries.is_dead = true;
+        entries.retract(0..self.pages());
+    }
+
+    /// Frees the entries, which were [retracted](Area::retract) and which the device does not use any more.
+    pub(crate) fn end(&self, proof: &Proof) {
+        let device = self.space.access();
+        // Without the device there is nothing left.
+        if let Some(guard) = device.optimistic.gate.enter() {
+            let indices = {
+                let mut entries = self.entries.lock();
+                let ended = entries.end(guard.dev(), 0..self.pages(), proof);
+                device.optimistic.count_ended(ended);
+                entries.indices.take()
+            };
+            if let Some(indices) = indices {
+                device.tpt.remove_blocks(indices);
+            }
+            device.optimistic.remove(self);
+            // The device does not find them any more.
+            let blocks = core::mem::take(&mut self.entries.lock().blocks);
+            drop(blocks);
+        }
+    }
+
+    /// Takes out all pages of a device that does no DMA any more.
+    pub(super) fn tear_down(&self, dev: &Device<Bound>, proof: &Proof) {
+        self.retract();
+        let mut entries = self.entries.lock();
+        entries.end(dev, 0..self.pages(), proof);
+        let left = (core::mem::take(&mut entries.blocks), entries.indices.take());
+        drop(entries);
+        drop(left);
+    }
+}
+
+impl Watcher for Area {
+    fn changes(&self, event: &Event) -> bool {
+        let mut entries = match event.may_sleep {
+            true => self.entries.lock(),
+            false => match self.entries.try_lock() {
+                Some(entries) => entries,
+                None => return false,
+            },
+        };
+        entries.is_dead |= event.change == Change::End;
+        let numbers = self.numbers(&event.range);
+        if !entries.retract(numbers.clone()) {
+            return true;
+        }
+        let device = self.space.access();
+        let Some(guard) = device.optimistic.gate.enter() else {
+            return true;
+        };
+        let hw = Hw::new(guard.dev(), device.hw);
+        let proof = match event.may_sleep {
+            true => Some(Proof::at_any_cost(device.tpt, hw)),
+            false => Proof::if_idle(device.tpt),
+        };
+        let Some(proof) = proof else {
+            // The entries stay retracted until the next notification.
+            return false;
+        };
+        let ended = entries.end(guard.dev(), numbers, &proof);
+        device.optimistic.count_ended(ended);
+        true
+    }
+}
+
+impl Area {
+    /// Returns the numbers of the pages in `range`, in bytes.
+    fn numbers(&self, range: &Range<usize>) -> Range<usize> {
+        let start = (range.start >> PAGE_SHIFT).max(self.range.start);
+        // The end may be that of the address space.
+        let end = (range.end.saturating_add(PAGE_SIZE - 1) >> PAGE_SHIFT).min(self.range.end);
+        let base = self.range.start;
+        start.max(base) - base..end.max(base) - base
+    }
+}
+
+impl Entries {
+    /// Passes each block with some of the pages `numbers` to `each`, with their places in it.
+    fn for_each(
+        &mut self,
+        numbers: Range<usize>,
+        mut each: impl FnMut(&mut OptimisticBlock, Range<usize>),
+    ) {
+        let mut next = numbers.start;
+        while next < numbers.end {
+            let start = next / IN_BLOCK * IN_BLOCK;
+            let end = numbers.end.min(start + IN_BLOCK);
+            if let Some(block) = self.blocks.get_mut(next / IN_BLOCK) {
+                each(block, next - start..end - start);
+            }
+            next = end;
+        }
+    }
+
+    /// Makes the entries of the pages `numbers` invalid. Returns true if the device may use some.
+    fn retract(&mut self, numbers: Range<usize>) -> bool {
+        let mut any = false;
+        self.for_each(numbers, |block, places| any |= block.retract(places));
+        any
+    }
+
+    /// Ends the DMA mappings of entries that were retracted. Returns their number.
+    fn end(&mut self, dev: &Device<Bound>, numbers: Range<usize>, proof: &Proof) -> usize {
+        let mut ended = 0;
+        self.for_each(numbers, |block, places| {
+            ended += block.end(dev, places, proof)
+        });
+        ended
+    }
+
+    /// Enters `page` as page `number`, if it may be. Replaces what is there.
+    pub(super) fn enter(
+        &mut self,
+        device: &DeviceAccess<'_>,
+        hw: Hw<'_>,
+        number: usize,
+        page: &Mapped<'_>,
+    ) -> Result {
+        if self.is_dead {
+            return Err(ESRCH);
+        }
+        let (block, place) = (number / IN_BLOCK, number % IN_BLOCK);
+        let block = self.blocks.get_mut(block).ok_or(EINVAL)?;
+        match block.enter(hw.dev(), place, page) {
+            Err(EBUSY) => {}
+            result => return result,
+        }
+        block.retract(place..place + 1);
+        let proof = Proof::at_any_cost(device.tpt, hw);
+        let ended = block.end(hw.dev(), place..place + 1, &proof);
+        device.optimistic.count_ended(ended);
+        block.enter(hw.dev(), place, page)
+    }
+}
