@@ -19,6 +19,11 @@ def _programs(*names: str) -> tuple[str, ...]:
     return tuple(f":uldma_{name}$" for name in names)
 
 
+OPTIMISTIC = (
+    *_programs("optimistic", "peer_optimistic"),
+    "nodes:registering",
+    "nodes:held",
+)
 FAILING = _programs("fail_nth", "fail_nth_objects", "fail_nth_devices", "fail_nth_exchange")
 MEMORY = (
     *_programs(
@@ -108,11 +113,13 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     ),
     r"kernel_ext/(accounting|global|gup|mmu_notifier|shared_pins|shrinker|sort)\.rs": (
         *MEMORY,
+        *OPTIMISTIC,
         *STALE,
         *FAILING,
     ),
     r"kernel_ext/(dma|page_list)\.rs|hw/(table(/.*)?|touch)\.rs|mem/tpt(/.*)?\.rs": (
         *MEMORY,
+        *OPTIMISTIC,
         *TRANSFERS,
         *MAPPED,
         "nodes:held",
@@ -129,9 +136,14 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *QUEUES,
         *FAILING,
     ),
-    r"mem/exchange(/.*)?\.rs|user/ioctl/exchange\.rs|user/region/(?!slots|pinned|imported).*\.rs": (
+    r"mem/exchange(/.*)?\.rs|user/(ioctl/exchange|region/[bdew][a-z]+)\.rs": (
         *MEMORY,
         *EXCHANGE,
+        *FAILING,
+    ),
+    r"(kernel_ext/hmm|hw/page_requests|(mem|user/region)/optimistic(/.*)?)\.rs": (
+        *OPTIMISTIC,
+        *LIFE,
         *FAILING,
     ),
     r"user/region/pinned\.rs": (*MEMORY, *STALE, "nodes:held", *FAILING),

@@ -2,8 +2,8 @@
 
 //! Regions: what the device can access for an open file, whatever [backs](Backing) it.
 //!
-//! Each kind has a file: [pinned] memory, [exchangeable] memory, message [slots], parts of the
-//! [window], and [imported] regions of peers.
+//! Each kind has a file: [pinned] memory, [optimistic] memory, [exchangeable] memory, message
+//! [slots], parts of the [window], and [imported] regions of peers.
 
 use kernel::{
     device::{
@@ -56,6 +56,7 @@ mod backing;
 mod description;
 mod exchangeable;
 mod imported;
+mod optimistic;
 mod pinned;
 mod slots;
 mod window;

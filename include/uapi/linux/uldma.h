@@ -492,9 +492,17 @@ struct uldma_peer_query {
 #define ULDMA_ACCESS_WRITE (1U << 1)
 
 /**
+ * define ULDMA_REGISTER_OPTIMISTIC - pin nothing: the device accesses what is in
+ *	memory, and a transfer ends with ULDMA_DMA_NOT_RESIDENT before the first
+ *	page that is not; see Documentation/uldma/optimistic.rst
+ */
+#define ULDMA_REGISTER_OPTIMISTIC (1U << 16)
+
+/**
  * struct uldma_region_register - pin a range of memory and name it
  * @size: sizeof(struct uldma_region_register)
- * @flags: ULDMA_ACCESS_READ, ULDMA_ACCESS_WRITE, or both
+ * @flags: ULDMA_ACCESS_READ, ULDMA_ACCESS_WRITE, or both; and
+ *	ULDMA_REGISTER_OPTIMISTIC, or not
  * @addr: first byte; any alignment
  * @length: bytes; not zero
  * @out_handle: the region; never zero
@@ -579,6 +587,8 @@ struct uldma_region_import {
 #define ULDMA_REGION_EXPORTED (1U << 9)
 /** define ULDMA_REGION_STALE - @out_stale is not zero */
 #define ULDMA_REGION_STALE (1U << 10)
+/** define ULDMA_REGION_OPTIMISTIC - the region pins nothing */
+#define ULDMA_REGION_OPTIMISTIC (1U << 11)
 
 /**
  * struct uldma_region_query - what a region is

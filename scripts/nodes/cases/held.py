@@ -143,6 +143,68 @@ def retracted_page_stays_retracted(pair: Cluster) -> None:
     expect(result.rc == 0, f"exit {result.rc}: a page that is freed was used\n{result.stderr}")
 
 
+@case
+def page_that_goes_is_not_written(pair: Cluster) -> None:
+    """A process gets other memory only when no transfer can write to what was there."""
+    device = pair.device
+    assert device
+    a = endpoints.of(pair)[0]
+    steps = Steps(a, "uldma_held_optimistic")
+    try:
+        steps.done("ready")
+        device.hold(a.number)
+        steps.go_on()
+        steps.done("started")
+        wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
+        steps.go_on()
+        wait_until(
+            lambda: "returned" in steps.job.text() or pending(device, a.number),
+            TIMEOUT,
+            "the page goes or the driver waits for the device",
+        )
+        early = "returned" in steps.job.text()
+        device.release(a.number)
+        steps.done("returned")
+        wait_until(lambda: not device.node(a.number)["held"], TIMEOUT, "nothing is held")
+        steps.go_on()
+        result = steps.job.wait(TIMEOUT)
+        expect(result.rc == 0, f"other memory was written to\n{result.stderr}")
+        expect(not early, "the page went while the device could write to it")
+    finally:
+        device.release(a.number)
+        steps.job.end()
+
+
+@case
+def page_goes_from_a_device_that_is_stuck(pair: Cluster) -> None:
+    """Memory goes in bounded time, and the device that may write to it does no DMA any more."""
+    device = pair.device
+    assert device
+    a = endpoints.of(pair)[0]
+    place = a.node.check(f"readlink -f /sys/class/misc/uldma{a.device}/device").strip()
+    steps = Steps(a, "uldma_held_optimistic")
+    try:
+        steps.done("ready")
+        device.hold(a.number)
+        steps.go_on()
+        steps.done("started")
+        wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
+        steps.go_on()
+        steps.done("returned")
+        device.release(a.number)
+        wait_until(lambda: not device.node(a.number)["held"], TIMEOUT, "nothing is held")
+        steps.go_on()
+        result = steps.job.wait(TIMEOUT)
+        expect(result.rc == 0, f"other memory was written to\n{result.stderr}")
+    finally:
+        device.release(a.number)
+        steps.job.end()
+    driver = "/sys/bus/pci/drivers/uldma"
+    address = place.rpartition("/")[2]
+    a.node.check(f"echo {address} >{driver}/unbind && echo {address} >{driver}/bind", TIMEOUT)
+    works(pair)
+
+
 def end_while_waiting(pair: Cluster, command: str, has_begun: Callable[[Endpoint], bool]) -> None:
     """Take the device away while a process waits for the invalidation of its region."""
     device = pair.device

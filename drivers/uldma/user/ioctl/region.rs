@@ -83,9 +83,13 @@ impl OpenFile {
 
 pub(super) fn register(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_region_register = user.read()?;
-    let access = Access::from_flags(arg.flags)?;
+    let access = Access::from_flags(arg.flags & !ULDMA_REGISTER_OPTIMISTIC)?;
+    let register = match arg.flags & ULDMA_REGISTER_OPTIMISTIC {
+        0 => Region::register,
+        _ => Region::register_optimistic,
+    };
     open_file.make_region(user, &mut arg, |owner, arg| {
-        let region = Region::register(&open_file.shared, owner, arg.addr, arg.length, access)?;
+        let region = register(&open_file.shared, owner, arg.addr, arg.length, access)?;
         arg.out_handle = owner.handle;
         arg.out_index = region.index();
         arg.out_shadow_offset = region.range().offset();
@@ -148,13 +152,16 @@ pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
 
 pub(super) fn charge(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_charge = user.read()?;
-    Access::from_flags(arg.flags)?;
+    Access::from_flags(arg.flags & !ULDMA_REGISTER_OPTIMISTIC)?;
     open_file.check_space()?;
     open_file.shared.gate.check()?;
     let cost = open_file
         .space
         .cost(PageRange::of_bytes(untagged(arg.addr), arg.length)?)?;
-    arg.out_charge = pages_to_bytes(cost.charge);
+    arg.out_charge = match arg.flags & ULDMA_REGISTER_OPTIMISTIC {
+        0 => pages_to_bytes(cost.charge),
+        _ => 0,
+    };
     arg.out_locked = pages_to_bytes(cost.locked);
     arg.out_pinned = pages_to_bytes(cost.pinned);
     arg.out_limit = cost.limit.unwrap_or(u64::MAX);

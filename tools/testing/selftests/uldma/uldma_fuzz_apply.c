@@ -38,10 +38,12 @@ static const char *apply_region(struct world *w, struct open_file *o, __u32 numb
 		return add_object(o, &(struct object){
 			.kind = REGION,
 			.handle = a->out_handle,
-			.access = a->flags,
+			.access = a->flags & RW,
+			.optimistic = a->flags & ULDMA_REGISTER_OPTIMISTIC,
 			.addr = a->addr,
 			.length = a->length,
-			.parts = { shadow(a->out_shadow_offset, a->out_shadow_length, a->flags) },
+			.parts = { shadow(a->out_shadow_offset, a->out_shadow_length,
+					  a->flags & RW) },
 		});
 	case ULDMA_CMD_REGION_WINDOW:
 		if (window->out_length != (window->length + page - 1) / page * page)

@@ -56,6 +56,8 @@ static void fill_region(struct chance *c, struct world *w, struct open_file *o, 
 	case ULDMA_CMD_REGION_REGISTER:
 	case ULDMA_CMD_REGION_CHARGE:
 		a->region_register.flags = rights(c);
+		if (one_in(c, 4))
+			a->region_register.flags |= ULDMA_REGISTER_OPTIMISTIC;
 		a->region_register.addr = address(c);
 		a->region_register.length = length(c);
 		break;

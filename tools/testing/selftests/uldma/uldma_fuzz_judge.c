@@ -56,6 +56,23 @@ static void judge_memory(struct world *w, int process, const struct device *d, _
 	may(v, ENOMEM, process == POOR);
 }
 
+/* Addresses, whatever is mapped there. */
+static void judge_optimistic(int process, const struct device *d, __u64 addr, __u64 length,
+			     struct verdict *v)
+{
+	__u64 first = addr / page_size(), last = (addr + length - 1) / page_size();
+
+	must(v, EOPNOTSUPP, !d->engine);
+	judge_range(v, addr, length);
+	if (v->must[EINVAL] || v->must[EOVERFLOW])
+		return;
+	must(v, ENOSPC, last - first + 1 > d->idle.out_max_pages);
+	/* All that the fuzzer has is small. */
+	may(v, ENOSPC, last - first + 1 > d->idle.out_max_pages / 8);
+	may(v, EDQUOT, last - first + 1 > d->idle.out_max_pages / 8);
+	may(v, ENOMEM, process == POOR || last - first + 1 > d->idle.out_max_pages / 8);
+}
+
 static void judge_handle(struct verdict *v, const struct object *object, bool right_kind)
 {
 	must(v, ENOENT, !object || !right_kind);
@@ -103,6 +120,7 @@ static void judge_map_out(struct open_file *o, const struct uldma_map_out *a, st
 	must(v, ENOENT, a->dst && !is_region(dst));
 	if (v->must[ENOENT])
 		return;
+	must(v, EOPNOTSUPP, src->optimistic);
 	must(v, EINVAL, src->kind == IMPORT || !whole_pages(src, a->src_page, a->pages));
 	must(v, EINVAL, a->dst && !whole_pages(dst, a->dst_page, a->pages));
 	must(v, EINVAL, is_in_window(src) || is_in_window(dst));
@@ -120,6 +138,7 @@ static void judge_blocks(struct open_file *o, int process, const struct uldma_re
 	judge_handle(v, object, is_region(object));
 	if (!is_region(object))
 		return;
+	must(v, EOPNOTSUPP, object->optimistic);
 	must(v, EINVAL, object->kind == IMPORT || is_in_window(object) ||
 	     a->first_page > pages_of(object));
 	/* Where they go is any memory of the program's. */
@@ -150,7 +169,12 @@ static void judge_region(struct world *w, int process, const struct order *order
 
 	switch (calls[order->call].number) {
 	case ULDMA_CMD_REGION_REGISTER:
-		must(v, EINVAL, !a->region_register.flags);
+		must(v, EINVAL, !(a->region_register.flags & RW));
+		if (a->region_register.flags & ULDMA_REGISTER_OPTIMISTIC) {
+			judge_optimistic(process, d, a->region_register.addr,
+					 a->region_register.length, v);
+			break;
+		}
 		judge_memory(w, process, d, a->region_register.addr, a->region_register.length,
 			     a->region_register.flags & ULDMA_ACCESS_WRITE, v);
 		break;
@@ -188,7 +212,7 @@ static void judge_region(struct world *w, int process, const struct order *order
 		judge_window(process, d, &a->region_window, v);
 		break;
 	case ULDMA_CMD_REGION_CHARGE:
-		must(v, EINVAL, !a->region_charge.flags);
+		must(v, EINVAL, !(a->region_charge.flags & RW));
 		judge_range(v, a->region_charge.addr, a->region_charge.length);
 		break;
 	case ULDMA_CMD_REGION_BLOCKS:

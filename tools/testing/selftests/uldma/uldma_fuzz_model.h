@@ -244,6 +244,7 @@ struct slots {
  * @met: the endpoint is connected to that
  * @pages: of exchangeable memory
  * @slots: of messages
+ * @optimistic: the region pins nothing
  */
 struct object {
 	enum kind kind;
@@ -264,6 +265,7 @@ struct object {
 	bool met;
 	struct exchange_page pages[EXCHANGE_PAGES];
 	struct slots slots;
+	bool optimistic;
 };
 
 enum attached {

@@ -31,6 +31,7 @@ enum peer_verb {
 	PEER_UNEXPORT,		/* slot */
 	PEER_UNREGISTER,	/* slot */
 	PEER_CLOSE,		/* slot: close its file or kill its process */
+	PEER_UNMAP_PAGES,	/* slot, offset, length: what the range keeps */
 	PEER_WORD,		/* slot, number: eight bytes of the range */
 	PEER_FILL,		/* slot, seed */
 	PEER_CHECK,		/* slot, offset, length, seed: like pattern_check */

@@ -102,12 +102,13 @@ static int slot_open(struct slot *slot)
 
 static int slot_export(struct slot *slot, __u64 name, __u32 access)
 {
+	__u32 how = access & ULDMA_REGISTER_OPTIMISTIC;
 	int ret = slot_open(slot);
 
-	return ret ?: region_register(slot->fd, range(slot), slot->length, RW,
-				      &slot->region) ?:
-		      region_export(slot->fd, slot->region.handle, access,
-				    name);
+	return ret ?: region_register(slot->fd, range(slot), slot->length,
+				      RW | how, &slot->region) ?:
+		      region_export(slot->fd, slot->region.handle,
+				    access & ~how, name);
 }
 
 struct child_export {
@@ -236,6 +237,10 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 		slot_clear(slot);
 		return slot_memory(slot, PEER_LEAD, args[2]) ?:
 		       slot_export_child(slot, args[1], args[3]);
+	case PEER_UNMAP_PAGES:
+		return madvise(range(slot) + args[1], args[2], MADV_DONTNEED) ?
+			       -errno :
+			       0;
 	case PEER_REGISTER:
 		return slot_open(slot) ?:
 		       region_register(slot->fd, range(slot), slot->length, RW,
