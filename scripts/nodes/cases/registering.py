@@ -12,6 +12,7 @@ from .registry import case, expect
 KINDS = ("private", "shared", "memfd", "huge", "sysv")
 MODES = ("pinned", "mlock")
 BYTES = 2 << 20
+PAGE = 4096
 LIBRARY_TESTS = 10
 LIBRARY_TIMEOUT = 60.0
 
@@ -45,6 +46,18 @@ def lost_memory_is_told(pair: Cluster) -> None:
         report = register(pair, f"--kind {kind} --then unmap")
         stale = report["went_stale"]
         expect(stale["event_bytes"] == stale["region_bytes"] == BYTES, f"{kind}: {report}")
+
+
+@case
+def optimistic_memory_is_free(pair: Cluster) -> None:
+    """It is charged to no one, and locked nowhere."""
+    for kind in KINDS:
+        report = register(pair, f"--kind {kind} --optimistic")
+        what = f"{kind}: {report}"
+        expect(report["mode"] == "optimistic", what)
+        expect(report["before"]["charge"] == 0, what)
+        expect(report["registered"]["locked"] == report["region"]["areas"] == 0, what)
+        expect(report["region"]["pages"] * PAGE >= BYTES, what)
 
 
 @case

@@ -305,6 +305,9 @@ pub(crate) struct Register {
     /// Mechanism that keeps the pages in memory; all but the first are the paper's, for comparison
     #[arg(long, value_enum, default_value = "pinned")]
     pub(crate) mode: ModeArg,
+    /// Keep no page in memory: a transfer ends before the first one that is not there
+    #[arg(long, conflicts_with_all = ["mode", "blocks", "pages", "then", "cache"])]
+    pub(crate) optimistic: bool,
     /// Register it this many times at once
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) times: u32,
@@ -492,6 +495,9 @@ impl From<KindArg> for uldma::Kind {
 pub(crate) enum ModeArg {
     /// The driver's pins
     Pinned,
+    /// None, by --optimistic
+    #[value(skip)]
+    Optimistic,
     /// Also mlock(), of the range before and of the segment after
     Mlock,
     /// Also shmctl(SHM_LOCK), for System V segments
@@ -502,6 +508,7 @@ impl From<ModeArg> for uldma_papers::registrar::Mode {
     fn from(mode: ModeArg) -> Self {
         match mode {
             ModeArg::Pinned => Self::Pinned,
+            ModeArg::Optimistic => Self::Optimistic,
             ModeArg::Mlock => Self::Mlock,
             ModeArg::ShmCtl => Self::ShmCtl,
         }

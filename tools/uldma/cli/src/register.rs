@@ -91,10 +91,17 @@ pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
     if args.cache {
         device.set_pin_cache(true)?;
     }
-    let registrar = Registrar::new(&device, args.mode.into());
+    let mode = match args.optimistic {
+        true => ModeArg::Optimistic,
+        false => args.mode,
+    };
+    let registrar = Registrar::new(&device, mode.into());
     // Read once per memory, and neither counted nor timed.
     let segment = registrar.segment(&memory)?;
-    let before = Cost::ask(&device, &memory, &args.memory)?;
+    let before = match mode {
+        ModeArg::Optimistic => Cost::default(),
+        _ => Cost::ask(&device, &memory, &args.memory)?,
+    };
     let bytes = memory.length();
 
     let (first, registration) = register(&registrar, &memory, segment.as_ref(), access)?;
@@ -129,7 +136,7 @@ pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
         schema_version: SCHEMA_VERSION,
         kind: args.memory.kind(),
         bytes,
-        mode: args.mode,
+        mode,
         before,
         registrations,
         region,

@@ -76,19 +76,41 @@ impl Entry {
         length: u64,
         access: Access,
     ) -> Result<Self> {
-        let argument = uapi::uldma_region_register {
-            flags: access.flags(),
-            addr: address,
-            length,
-            ..Default::default()
-        };
-        let answer = sys::region_register(device.as_fd(), argument).map_err(|errno| {
+        Self::enter(device, address, length, access, 0).map_err(|errno| {
             let pinned = device.query().ok().map(|query| query.mm_pinned);
             // Memory that is pinned already needs no further charge.
             let charge = device.charge(address, length, access).ok();
             let needed = charge.map_or(length, |charge| charge.charge);
             Error::registration(length, needed, pinned, errno)
-        })?;
+        })
+    }
+
+    /// Registers addresses, whose pages are not pinned.
+    pub(crate) fn register_optimistic(
+        device: &Device,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Self> {
+        let flag = uapi::ULDMA_REGISTER_OPTIMISTIC;
+        Self::enter(device, address, length, access, flag)
+            .map_err(|errno| Error::system(format!("register {length} bytes unpinned"), errno))
+    }
+
+    fn enter(
+        device: &Device,
+        address: u64,
+        length: u64,
+        access: Access,
+        flag: u32,
+    ) -> std::result::Result<Self, Errno> {
+        let argument = uapi::uldma_region_register {
+            flags: access.flags() | flag,
+            addr: address,
+            length,
+            ..Default::default()
+        };
+        let answer = sys::region_register(device.as_fd(), argument)?;
         Ok(Self {
             device: device.clone(),
             handle: answer.out_handle,

@@ -91,6 +91,26 @@ impl Device {
         Ok(Borrowed { entry })
     }
 
+    /// Registers a part of memory without pinning it. The device accesses what is in memory, and ends a
+    /// transfer with [`crate::Refusal::NotResident`] before the first page that is not. The addresses
+    /// refer to what is mapped there at each time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the part does not exist; [`Error::System`]: EOPNOTSUPP when the device has no
+    /// optimistic entries, ENOSPC when its table is full, EDQUOT when this user's share of it is used
+    /// up.
+    pub fn register_optimistic(
+        &self,
+        memory: &Memory,
+        part: Range<u64>,
+        access: Access,
+    ) -> Result<Borrowed> {
+        let (start, length) = memory.locate(&part)?;
+        let entry = Entry::register_optimistic(self, start, length, access)?;
+        Ok(Borrowed { entry })
+    }
+
     /// Registers the memory that is mapped at `start`, until the result is dropped. Nothing is
     /// borrowed.
     ///

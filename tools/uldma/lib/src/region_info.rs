@@ -17,6 +17,8 @@ pub struct RegionInfo {
     pub import: bool,
     /// True if it is exported to a peer.
     pub exported: bool,
+    /// True if it pins nothing.
+    pub optimistic: bool,
     /// Address of its first byte, as registered; zero for an import.
     pub address: u64,
     /// Bytes.
@@ -46,6 +48,7 @@ impl RegionInfo {
             access: Access::from_flags(raw.out_flags),
             import: raw.out_flags & uapi::ULDMA_REGION_IMPORT != 0,
             exported: raw.out_flags & uapi::ULDMA_REGION_EXPORTED != 0,
+            optimistic: raw.out_flags & uapi::ULDMA_REGION_OPTIMISTIC != 0,
             address: raw.out_addr,
             length: raw.out_length,
             pages: raw.out_pages,

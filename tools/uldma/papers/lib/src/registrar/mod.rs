@@ -79,6 +79,8 @@ pub enum Mode {
     /// Only the driver's pins.
     #[default]
     Pinned,
+    /// None: the pages may go, and transfers that miss them end.
+    Optimistic,
     /// Also mlock(), by the protocol of §4.1.2: lock the range, then call the driver, then act on
     /// the counters.
     Mlock,
@@ -119,15 +121,15 @@ impl Registrar {
         }
     }
 
-    /// Returns the segment of the memory, for [`Registrar::register`]; none in [`Mode::Pinned`],
-    /// which needs none.
+    /// Returns the segment of the memory, for [`Registrar::register`]; none in the modes that
+    /// need none.
     ///
     /// # Errors
     ///
     /// [`uldma::Error::System`] when `/proc/self/maps` cannot be read.
     pub fn segment(&self, memory: &Memory) -> Result<Option<Segment>> {
         match self.inner.mode {
-            Mode::Pinned => Ok(None),
+            Mode::Pinned | Mode::Optimistic => Ok(None),
             Mode::Mlock | Mode::ShmCtl => {
                 Segment::containing(memory.address(), memory.length()).map(Some)
             }
@@ -151,7 +153,11 @@ impl Registrar {
     ) -> Result<Area> {
         let (start, length) = memory.locate(&part)?;
         let given = Span { start, length };
-        let driver = || self.inner.device.register_memory(memory, part, access);
+        let device = &self.inner.device;
+        let driver = || match self.inner.mode {
+            Mode::Optimistic => device.register_optimistic(memory, part, access),
+            _ => device.register_memory(memory, part, access),
+        };
         let mut answer = None;
         let region = match (self.inner.mode, segment) {
             (Mode::Mlock, Some(segment)) => {
