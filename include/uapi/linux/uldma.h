@@ -787,6 +787,9 @@ struct uldma_lmm {
  *	the longest message of the endpoint
  * @ULDMA_DMA_NOT_RESIDENT: the next page of memory that is not pinned is not in
  *	memory now; the bytes before it were moved
+ * @ULDMA_DMA_NO_MAPPING: the same, and its owner has nothing mapped there
+ * @ULDMA_DMA_NOT_LOCKED: the same, and it did not come in time
+ * @ULDMA_DMA_PAGE_RIGHT: the same, and its owner may not access it in this way
  *
  * The load that initiates returns the negated value of a refusal; completion
  * records carry the value itself.
@@ -813,6 +816,9 @@ enum uldma_dma_status {
 	ULDMA_DMA_NOT_READY = 18,
 	ULDMA_DMA_TOO_LONG = 19,
 	ULDMA_DMA_NOT_RESIDENT = 20,
+	ULDMA_DMA_NO_MAPPING = 21,
+	ULDMA_DMA_NOT_LOCKED = 22,
+	ULDMA_DMA_PAGE_RIGHT = 23,
 };
 
 /**

@@ -52,11 +52,17 @@ pub enum Status {
     TooLong = 19,
     /// The next page of optimistic memory is not in memory.
     NotResident = 20,
+    /// Nothing is mapped where the next page of optimistic memory would be.
+    NoMapping = 21,
+    /// The next page of optimistic memory did not come in time.
+    NotLocked = 22,
+    /// The mapping of the next page of optimistic memory does not allow the access.
+    PageRight = 23,
 }
 
 impl Status {
     /// All statuses, in the order of their numbers.
-    pub const ALL: [Status; 21] = [
+    pub const ALL: [Status; 24] = [
         Status::Ok,
         Status::NoArgs,
         Status::BadSize,
@@ -78,6 +84,9 @@ impl Status {
         Status::NotReady,
         Status::TooLong,
         Status::NotResident,
+        Status::NoMapping,
+        Status::NotLocked,
+        Status::PageRight,
     ];
 
     /// Returns true if a transfer ends with it before a page that there is at another time: what it has

@@ -68,6 +68,15 @@ pub enum Refusal {
     /// The next page of optimistic memory is not in memory; what came before it was moved.
     #[error("a page that is not pinned is not in memory")]
     NotResident,
+    /// Nothing is mapped where the next page of optimistic memory would be.
+    #[error("nothing is mapped where a page that is not pinned would be")]
+    NoMapping,
+    /// The next page of optimistic memory did not come in time.
+    #[error("a page that is not pinned did not come in time")]
+    NotLocked,
+    /// The owner of the next page of optimistic memory may not access it in this way.
+    #[error("the mapping of a page that is not pinned does not allow the access")]
+    PageRight,
     /// The method stores to the source's shadow page, which is mapped for loads only.
     #[error("the method passes the source by a store, and the source is not writable")]
     SourceNotWritable,
@@ -121,6 +130,9 @@ impl Refusal {
             uapi::ULDMA_DMA_NOT_READY => Self::NotReady,
             uapi::ULDMA_DMA_TOO_LONG => Self::TooLong,
             uapi::ULDMA_DMA_NOT_RESIDENT => Self::NotResident,
+            uapi::ULDMA_DMA_NO_MAPPING => Self::NoMapping,
+            uapi::ULDMA_DMA_NOT_LOCKED => Self::NotLocked,
+            uapi::ULDMA_DMA_PAGE_RIGHT => Self::PageRight,
             other => Self::Unknown(other.into()),
         })
     }
@@ -156,7 +168,7 @@ impl Refusal {
             }
             Self::NotReady => "does the peer post buffers before messages are sent?",
             Self::TooLong => "send shorter messages, or have the peer post longer buffers",
-            Self::NotResident => "ask the owner of the memory by a message",
+            Self::NotResident | Self::NotLocked => "ask the owner of the memory by a message",
             Self::SourceNotWritable => "register the source for reading and writing",
             Self::DestinationNotReadable => "register the destination for reading and writing",
             Self::NotMappedOut => "map it out first (Context::map_out), or use another method",
