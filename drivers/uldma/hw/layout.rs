@@ -501,7 +501,7 @@ pub struct PageRequest {
     pub count: u16,
     /// What the transfer does with the pages: [`READ`](Self::READ), [`WRITE`](Self::WRITE).
     pub need: u8,
-    /// [`HINT`](Self::HINT).
+    /// [`HINT`](Self::HINT) or [`WAIT`](Self::WAIT).
     pub kind: u8,
     /// Node of the context whose transfer it was.
     pub node: u16,
@@ -522,6 +522,8 @@ impl PageRequest {
     pub const WRITE: u8 = 1 << 1;
     /// Kind: the transfer has ended, and another one is likely to need the pages.
     pub const HINT: u8 = 0;
+    /// Kind: the transfer waits until the driver has answered and submits [`OP_PAGED`].
+    pub const WAIT: u8 = 1;
     /// Maximum of [`count`](Self::count).
     pub const MOST_PAGES: u16 = 16;
 }
@@ -545,12 +547,20 @@ word! {
         EXPORT_WRITE = 5;
         /// The region is a part of the node's own section of the window.
         WINDOW = 6;
+        /// A transfer that lacks an optimistic page of the region waits for the driver's answer, for
+        /// [`LIMIT`](Self::LIMIT) at most. Not for an import: the owner's entry decides.
+        WAIT = 8;
     }
 
     fields {
         /// For an import: number of the node that owns the region.
         NODE: u32 = 31, 24;
     }
+}
+
+impl RegionFlags {
+    /// With [`WAIT`](Self::WAIT): log2 of the microseconds for which a transfer waits; 0: it does not.
+    pub const LIMIT: Field<Self, u32, 31, 24> = Self::NODE;
 }
 
 /// One registration, or one import.

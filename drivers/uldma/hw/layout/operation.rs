@@ -31,6 +31,9 @@ word! {
 /// Operation of a descriptor of a privileged context: ends the transfers that use region `src`, as
 /// [`Invalidation::REGION`](super::Invalidation::REGION) does. The descriptor ends when the invalidation has ended.
 pub const OP_INVALIDATE: u32 = 0x100;
+/// Operation of a descriptor of a privileged context: the device reads the answers that its node gave to
+/// [`PageRequest`](super::PageRequest)s of the kind [`WAIT`](super::PageRequest::WAIT).
+pub const OP_PAGED: u32 = 0x101;
 
 word! {
     /// Flags of a copy (`struct uldma_descriptor`) that only a privileged context can have.

@@ -9,7 +9,7 @@ use crate::abi::{Method, Status};
 use crate::completion::{Completion, Counts};
 use crate::layout::{ContextControl, Key, QUEUE_DEPTH};
 use crate::location::CheckedSide;
-use crate::page_request::Lacks;
+use crate::page_request::{wait_of, Lacks};
 use crate::stats::ContextCounters;
 use crate::transfer::{Delivery, Outcome, Transfer};
 
@@ -315,7 +315,7 @@ impl Context {
     }
 
     /// Reports that the engine executed a part of a transfer, or failed to. Returns the pages that the
-    /// transfer lacked, if it ends because of them.
+    /// transfer lacked, if it ends because of them, or waits: then its result is not known.
     pub fn advance(&mut self, ticket: u64, outcome: Outcome) -> Lacks {
         let Some(head) = self.queue.front_mut().filter(|head| head.ticket == ticket) else {
             return Lacks::default();
@@ -326,9 +326,16 @@ impl Context {
         if head.ending.is_some() {
             return Lacks::default();
         }
-        let all = head.done >= head.work.bytes();
-        head.ending = outcome.error.or(all.then_some(Status::Ok));
+        if wait_of(&outcome.lacks).is_none() {
+            let all = head.done >= head.work.bytes();
+            head.ending = outcome.error.or(all.then_some(Status::Ok));
+        }
         outcome.lacks
+    }
+
+    /// Returns the transfer that lacks a page for which it waits, or will.
+    pub fn sleeper(&mut self) -> Option<&mut Transfer> {
+        self.queue.front_mut().filter(|head| head.ending.is_none())
     }
 
     /// Removes the first transfer from the queue if it has ended.

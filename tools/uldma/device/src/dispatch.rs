@@ -27,6 +27,7 @@ impl Model {
         if let Some(job) = self.resume(now) {
             return Ok(job);
         }
+        self.end_overdue(now, memories);
         let contexts = self.shape.contexts as usize;
         let (nodes, in_flight) = (&self.nodes, &self.in_flight);
         let turn = self.schedule.pick(nodes.len() * contexts, now, |place| {
@@ -37,8 +38,12 @@ impl Model {
                 Work::Invalidate { .. } => in_flight.may_touch(number),
                 _ => in_flight.has(number, context),
             };
-            let moves = head.work.moves();
-            let at = if moves { head.ready } else { now };
+            let moves = head.work.moves() && head.sleep.is_none();
+            let at = match head.sleep {
+                Some(sleep) => sleep.until,
+                None if moves => head.ready,
+                None => now,
+            };
             let ready = Ready { at, moves };
             (node.engine_runs() && head.ending.is_none() && !waits).then_some(ready)
         })?;
@@ -140,6 +145,9 @@ impl Model {
                     // waited for.
                     let what = Invalidation::new(Invalidation::REGION, region);
                     self.end_users(job.node, what, Some(job.context));
+                }
+                if job.work == Work::Paged {
+                    self.read_answers(job.node, memories);
                 }
             }
         }

@@ -344,7 +344,7 @@ impl Scratch {
                 })
             }
             // The model does it.
-            Work::Invalidate { .. } | Work::Nothing => Ok(Outcome::default()),
+            Work::Invalidate { .. } | Work::Paged | Work::Nothing => Ok(Outcome::default()),
         }
     }
 
@@ -455,7 +455,7 @@ impl<'a> Resolver<'a> {
                 self.find(at, word, Right::Read, source)?;
                 self.find(at, word, Right::Write, destination)
             }
-            Work::Invalidate { .. } | Work::Nothing => Ok(()),
+            Work::Invalidate { .. } | Work::Paged | Work::Nothing => Ok(()),
         }
     }
 
@@ -478,7 +478,7 @@ impl Job {
     }
 
     fn stage(&self, memories: &[&GuestMemory], scratch: &mut Scratch) -> Result<Progress, Status> {
-        if let Work::Invalidate { .. } = self.work {
+        if let Work::Invalidate { .. } | Work::Paged = self.work {
             return Ok(Progress::Ended(Outcome::default()));
         }
         if !self.dma_works {

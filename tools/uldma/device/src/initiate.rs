@@ -228,7 +228,7 @@ impl Model {
             let Outcome {
                 word, error, lacks, ..
             } = outcome?;
-            self.request_pages((node, number), lacks, memories);
+            self.hint_pages((node, number), lacks, memories);
             word.ok_or(error.unwrap_or(Status::BusError))?
         };
         let own = self.nodes.get_mut(node).ok_or(Status::Disabled)?;

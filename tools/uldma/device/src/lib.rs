@@ -42,6 +42,7 @@ pub mod methods;
 pub mod model;
 pub mod node;
 pub mod page_request;
+mod page_wait;
 pub mod poll;
 pub mod queue;
 pub mod ratelimit;

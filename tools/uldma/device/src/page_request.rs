@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::time::Duration;
 
 use crate::layout::{EventCauses, PageRequest, MAX_NODES, PAGE_REQUEST_SLOTS};
 use crate::memory::{Bus, BusError, GuestMemory};
@@ -35,6 +36,15 @@ pub struct Lack {
 /// What a transfer lacked: pages of its source and of its destination.
 pub type Lacks = [Option<Lack>; 2];
 
+/// Returns the first of what a transfer lacked, and how long it waits for that; `None` if it ends, since
+/// it does not wait for all.
+pub fn wait_of(lacks: &Lacks) -> Option<(&Lack, Duration)> {
+    let mut all = lacks.iter().flatten();
+    let waits = all.clone().all(|lack| lack.pages.limit.is_some());
+    let first = all.next().filter(|_| waits)?;
+    Some((first, first.pages.limit?))
+}
+
 /// A request that is not known to be answered.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
@@ -45,10 +55,19 @@ struct Stored {
     by: (usize, usize),
 }
 
+/// A request that was stored: its owner, slot and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The node whose page it is.
+    pub owner: usize,
+    slot: u64,
+    number: u64,
+}
+
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
-    Stored,
+pub(crate) enum Sent {
+    Stored(Ticket),
     /// There is no slot for it.
     Dropped,
     /// The driver wants none, or has got it already.
@@ -77,6 +96,7 @@ impl OfNode {
     fn send(
         &mut self,
         by: (usize, usize),
+        kind: u8,
         lack: &Lack,
         memory: Option<&GuestMemory>,
     ) -> Result<Sent, BusError> {
@@ -95,7 +115,8 @@ impl OfNode {
         let of_node = self.stored.values().filter(|it| it.by.0 == by.0);
         let of_context = of_node.clone().filter(|it| it.by == by);
         let first = lack.pages.first;
-        if of_context.clone().any(|it| it.first == first) {
+        let repeats = kind == PageRequest::HINT && of_context.clone().any(|it| it.first == first);
+        if repeats {
             return Ok(Sent::Needless);
         }
         let is_free = |slot: &u64| !self.stored.contains_key(slot);
@@ -105,23 +126,40 @@ impl OfNode {
             return Ok(Sent::Dropped);
         };
         let number = self.last + 1;
-        self.store(slot, number, by, lack, memory)?;
+        self.store((slot, number), by, kind, lack, memory)?;
         self.last = number;
         self.stored.insert(slot, Stored { number, first, by });
-        Ok(Sent::Stored)
+        Ok(Sent::Stored(Ticket {
+            owner: lack.owner,
+            slot,
+            number,
+        }))
+    }
+
+    /// Returns the status of the answer to a request, if there is one, and frees the slot.
+    fn take_answer(&mut self, request: &Ticket, memory: &GuestMemory) -> Option<u16> {
+        let Ticket { slot, number, .. } = *request;
+        self.stored.get(&slot).filter(|it| it.number == number)?;
+        let load = |field| memory.load64(place(self.page, slot, field)?);
+        if load(offset_of!(PageRequest, answered)) != Ok(number) {
+            return None;
+        }
+        let word = load(offset_of!(PageRequest, node)).ok()?;
+        self.stored.remove(&slot);
+        Some((word >> 48) as u16)
     }
 
     /// Stores a request, and its number last.
     fn store(
         &self,
-        slot: u64,
-        number: u64,
+        (slot, number): (u64, u64),
         (node, context): (usize, usize),
+        kind: u8,
         lack: &Lack,
         memory: &GuestMemory,
     ) -> Result<(), BusError> {
-        let Missing { first, count } = lack.pages;
-        let how = u64::from(lack.need) | (u64::from(PageRequest::HINT) << 8);
+        let Missing { first, count, .. } = lack.pages;
+        let how = u64::from(lack.need) | (u64::from(kind) << 8);
         let what = u64::from(first) | (u64::from(count) << 32) | (how << 48);
         let by = node as u32 | ((context as u32) << 16);
         let place = |field| place(self.page, slot, field);
@@ -160,30 +198,51 @@ impl PageRequests {
 }
 
 impl Model {
-    /// Requests what a transfer of a context lacked from the drivers of the nodes that own it. The
-    /// transfer's bracket has ended, and its completion is not written yet.
-    pub(crate) fn request_pages(
+    /// Gives the driver of the owner a hint at each of the pages that a transfer of a context lacked.
+    /// The transfer's bracket has ended, and its completion is not written yet.
+    pub(crate) fn hint_pages(
         &mut self,
         by: (usize, usize),
         lacks: Lacks,
         memories: &[&GuestMemory],
     ) {
         for lack in lacks.iter().flatten() {
-            let memory = self.reached(lack.owner, memories);
-            let requests = self.page_requests.nodes.get_mut(lack.owner);
-            let sent = requests.map(|requests| requests.send(by, lack, memory));
-            let (Some(sent), Some(owner)) = (sent, self.nodes.get_mut(lack.owner)) else {
-                continue;
-            };
-            match sent {
-                Ok(Sent::Stored) => {
-                    owner.counters.page_requests += 1;
-                    owner.raise_event(EventCauses::PAGE);
-                }
-                Ok(Sent::Dropped) => owner.counters.page_requests_dropped += 1,
-                Ok(Sent::Needless) => {}
-                Err(BusError) => owner.raise_event(EventCauses::ERROR),
-            }
+            let _ = self.request_page(by, PageRequest::HINT, lack, memories);
         }
+    }
+
+    /// Requests pages for a transfer of a context from the driver of the node that owns them.
+    pub(crate) fn request_page(
+        &mut self,
+        by: (usize, usize),
+        kind: u8,
+        lack: &Lack,
+        memories: &[&GuestMemory],
+    ) -> Result<Sent, BusError> {
+        let memory = self.reached(lack.owner, memories);
+        let requests = self.page_requests.nodes.get_mut(lack.owner);
+        let sent = requests.ok_or(BusError)?.send(by, kind, lack, memory);
+        let owner = self.nodes.get_mut(lack.owner).ok_or(BusError)?;
+        match sent {
+            Ok(Sent::Stored(_)) => {
+                owner.counters.page_requests += 1;
+                owner.raise_event(EventCauses::PAGE);
+            }
+            Ok(Sent::Dropped) => owner.counters.page_requests_dropped += 1,
+            Ok(Sent::Needless) => {}
+            Err(BusError) => owner.raise_event(EventCauses::ERROR),
+        }
+        sent
+    }
+
+    /// Returns the status of the answer to a request, if there is one.
+    pub(crate) fn take_answer(
+        &mut self,
+        request: &Ticket,
+        memories: &[&GuestMemory],
+    ) -> Option<u16> {
+        let memory = self.reached(request.owner, memories)?;
+        let requests = self.page_requests.nodes.get_mut(request.owner)?;
+        requests.take_answer(request, memory)
     }
 }

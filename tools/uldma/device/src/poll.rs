@@ -34,6 +34,8 @@ struct Taken {
     started: u64,
     /// The region that the last one has invalidated.
     invalidated: Option<u32>,
+    /// Answers to page requests are to be read.
+    paged: bool,
     /// What has ended, to be published.
     done: Vec<Completion>,
     /// What transfers that have ended lacked.
@@ -212,6 +214,7 @@ impl Model {
                 if let Work::Invalidate { region } = work {
                     taken.invalidated = Some(region);
                 }
+                taken.paged |= work == Work::Paged;
                 let outcome = resolver.perform(&work, 0, scratch);
                 node.counters.count_moved(&work, &outcome);
                 let lacks = context.advance(ticket, outcome);
@@ -266,6 +269,7 @@ impl Model {
         mut taken: Taken,
         memories: &[&GuestMemory],
     ) -> Result<Polled, BusError> {
+        let lacked = !taken.lacks.is_empty();
         for lacks in taken.lacks {
             self.request_pages((number, place), lacks, memories);
         }
@@ -283,6 +287,13 @@ impl Model {
         self.deliver((number, place), &mut taken.done, memories);
         let node = self.nodes.get_mut(number).ok_or(BusError)?;
         dispatch::publish(node, place, &taken.done, memories.get(number).copied());
+        if taken.paged {
+            self.read_answers(number, memories);
+        }
+        if taken.paged || lacked {
+            // A transfer that would have waited may have ended.
+            self.settle(memories);
+        }
         Ok(Polled::Found)
     }
 }

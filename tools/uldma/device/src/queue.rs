@@ -12,7 +12,9 @@ use vm_memory::{Bytes, VolatileSlice};
 use crate::abi::{descriptor, redirect, Op, Status, STATUS_RECORDS};
 use crate::atomic::Atomic;
 use crate::check::{self, AccessCheck, PeerRegion};
-use crate::layout::{DescriptorFlags, DescriptorHead, DescriptorRegions, PeerLink, OP_INVALIDATE};
+use crate::layout::{
+    DescriptorFlags, DescriptorHead, DescriptorRegions, PeerLink, OP_INVALIDATE, OP_PAGED,
+};
 use crate::location::List;
 use crate::memory::{Bus, BusError, GuestMemory, Right};
 use crate::transfer::Work;
@@ -74,7 +76,7 @@ impl Descriptor {
         space: Option<u32>,
     ) -> Result<Work, Status> {
         let flags = self.flags & !(descriptor::FENCE | descriptor::LINK);
-        if space.is_none() && (flags != 0 || self.op == OP_INVALIDATE) {
+        if space.is_none() && (flags != 0 || matches!(self.op, OP_INVALIDATE | OP_PAGED)) {
             return self.privileged_work(access_check, flags);
         }
         if flags != 0 {
@@ -123,6 +125,7 @@ impl Descriptor {
             DescriptorFlags::NONE if self.op == OP_INVALIDATE => {
                 Ok(Work::Invalidate { region: from.0 })
             }
+            DescriptorFlags::NONE if self.op == OP_PAGED => Ok(Work::Paged),
             DescriptorFlags::SRC_OF_PEER if copies => {
                 check::pull(access_check, at_peer(from), to, self.length).map(Work::Copy)
             }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::abi::Status;
 use crate::atomic::Atomic;
 use crate::location::{CheckedSide, CheckedTransfer};
-use crate::page_request::Lacks;
+use crate::page_request::{Lacks, Ticket};
 
 /// An operation that has passed all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Work {
         /// Its index.
         region: u32,
     },
+    /// Read the answers of this node to page requests.
+    Paged,
     /// Nothing: the result is known from the start.
     Nothing,
 }
@@ -36,7 +38,7 @@ impl Work {
         let (one, other) = match self {
             Work::Copy(checked) => (Some(&checked.source), Some(&checked.destination)),
             Work::Atomic { at, .. } => (Some(at), None),
-            Work::Invalidate { .. } | Work::Nothing => (None, None),
+            Work::Invalidate { .. } | Work::Paged | Work::Nothing => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -50,7 +52,7 @@ impl Work {
     pub fn bytes(&self) -> u64 {
         match self {
             Work::Copy(checked) => checked.bytes,
-            Work::Atomic { .. } | Work::Invalidate { .. } | Work::Nothing => 0,
+            Work::Atomic { .. } | Work::Invalidate { .. } | Work::Paged | Work::Nothing => 0,
         }
     }
 
@@ -133,6 +135,22 @@ pub struct Transfer {
     pub sends: Option<u32>,
     /// The reception that ends with it, if it is a message.
     pub delivery: Option<Delivery>,
+    /// The page that it waits for.
+    pub sleep: Option<Sleep>,
+    /// The page that it waited for last, and how often.
+    pub waited: Option<(PageName, u8)>,
+}
+
+/// A page of a node: number of the node and page entry.
+pub type PageName = (usize, u32);
+
+/// The wait of a transfer for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleep {
+    /// The request, at the node that owns the page.
+    pub request: Ticket,
+    /// When it ends without an answer.
+    pub until: Instant,
 }
 
 impl Transfer {
@@ -154,6 +172,8 @@ impl Transfer {
             linked: false,
             sends: None,
             delivery: None,
+            sleep: None,
+            waited: None,
         }
     }
 

@@ -2,6 +2,8 @@
 
 //! Moves one chunk of a transfer: walks the tables for both sides, checks everything again, copies.
 
+use std::time::Duration;
+
 use crate::abi::Status;
 use crate::check::{exported_region, AccessCheck};
 use crate::layout::{PageEntry, PageRequest, PageWord, RegionEntry, RegionFlags};
@@ -58,6 +60,8 @@ pub struct Missing {
     pub first: u32,
     /// Their number.
     pub count: u16,
+    /// How long a transfer waits for them, if their region has it wait.
+    pub limit: Option<Duration>,
 }
 
 /// What the segments of a side are.
@@ -157,7 +161,7 @@ fn is_cut(walked: Result<(), Status>) -> Result<bool, Status> {
 fn missing<B: Bus + ?Sized>(
     view: &View<'_, B>,
     range: EntryRange,
-    space: u32,
+    region: &RegionEntry,
     right: Right,
 ) -> Missing {
     let in_block = PAGES_PER_BLOCK - range.entry % PAGES_PER_BLOCK;
@@ -169,7 +173,7 @@ fn missing<B: Bus + ?Sized>(
     let mut count = 0;
     // What ends the count is met again by the transfer that is there by then.
     let _ = view.pages(range, |page, _| {
-        let checked = check_page(&page, space, right).map(|_| ());
+        let checked = check_page(&page, region.space, right).map(|_| ());
         let is_missing = is_cut(checked)?;
         count += u16::from(is_missing);
         is_missing.then_some(()).ok_or(Status::Ok)
@@ -177,7 +181,15 @@ fn missing<B: Bus + ?Sized>(
     Missing {
         first: range.entry,
         count: count.max(1),
+        limit: limit_of(region.flags),
     }
+}
+
+/// Returns how long a transfer waits for missing pages of a region, if it does.
+fn limit_of(flags: RegionFlags) -> Option<Duration> {
+    let limit = flags.get(RegionFlags::LIMIT);
+    let waits = flags.contains(RegionFlags::WAIT) && limit != 0;
+    waits.then(|| Duration::from_micros(1u64.checked_shl(limit).unwrap_or(u64::MAX)))
 }
 
 /// Segments of a part of a region that was checked, from byte `position` of the region on, or of its
@@ -222,7 +234,7 @@ fn walk_region<B: Bus + ?Sized>(
             let needed = part.left.saturating_sub(length - left);
             let needed = skip.saturating_add(needed).div_ceil(1 << shift);
             range.pages = u64::from(range.pages).min(needed) as u32;
-            let missing = missing(view, range, region.space, right);
+            let missing = missing(view, range, region, right);
             return Ok((Memory::Bus, Some(missing)));
         }
     }
@@ -290,6 +302,7 @@ pub fn segments<B: Bus + ?Sized>(
             let missing = is_cut(one_page)?.then_some(Missing {
                 first: entry,
                 count: 1,
+                limit: None,
             });
             return Ok(walked(Owner::Own, (Memory::Bus, missing)));
         }
