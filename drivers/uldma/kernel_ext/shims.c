@@ -7,7 +7,9 @@
 #include <linux/hmm.h>
 #include <linux/io.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
+#include <linux/list_lru.h>
 #include <linux/magic.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mount.h>
@@ -18,6 +20,7 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/shrinker.h>
+#include <linux/slab.h>
 #include <linux/smp.h>
 #include <linux/srcu.h>
 #include <linux/suspend.h>
@@ -493,6 +496,44 @@ struct shrinker *uldma_shrinker_alloc(const char *name)
 {
 	return shrinker_alloc(SHRINKER_MEMCG_AWARE | SHRINKER_NUMA_AWARE, "%s",
 			      name);
+}
+
+/* The control group that pays for the memory of the current process. */
+struct mem_cgroup *uldma_memcg_get(void)
+{
+	return get_mem_cgroup_from_mm(current->mm);
+}
+
+void uldma_memcg_put(struct mem_cgroup *memcg)
+{
+	mem_cgroup_put(memcg);
+}
+
+/* Allocates an object for the list of a group, which pays for both. May sleep. */
+void *uldma_lru_alloc(struct kmem_cache *pool, struct list_lru *lru,
+		      struct mem_cgroup *memcg)
+{
+	struct mem_cgroup *old = set_active_memcg(memcg);
+	void *object = kmem_cache_alloc_lru(pool, lru, GFP_KERNEL_ACCOUNT);
+
+	set_active_memcg(old);
+	return object;
+}
+
+/*
+ * list_lru_add_obj() would take the list of the group that is charged for the object,
+ * which is none if the object is from KFENCE.
+ */
+void uldma_lru_add(struct list_lru *lru, struct list_head *item,
+		   struct mem_cgroup *memcg)
+{
+	list_lru_add(lru, item, page_to_nid(virt_to_page(item)), memcg);
+}
+
+void uldma_lru_del(struct list_lru *lru, struct list_head *item,
+		   struct mem_cgroup *memcg)
+{
+	list_lru_del(lru, item, page_to_nid(virt_to_page(item)), memcg);
 }
 
 /* Returns true if the thread that reclaims memory may take locks of file systems. */

@@ -11,6 +11,10 @@
 
 struct device;
 struct inode;
+struct kmem_cache;
+struct list_head;
+struct list_lru;
+struct mem_cgroup;
 struct mm_struct;
 struct notifier_block;
 struct page;
@@ -77,6 +81,14 @@ unsigned long uldma_array_index_nospec(unsigned long index,
 struct workqueue_struct *uldma_workqueue_new(const char *name,
 					     unsigned int flags, int max_active);
 struct shrinker *uldma_shrinker_alloc(const char *name);
+struct mem_cgroup *uldma_memcg_get(void);
+void uldma_memcg_put(struct mem_cgroup *memcg);
+void *uldma_lru_alloc(struct kmem_cache *pool, struct list_lru *lru,
+		      struct mem_cgroup *memcg);
+void uldma_lru_add(struct list_lru *lru, struct list_head *item,
+		   struct mem_cgroup *memcg);
+void uldma_lru_del(struct list_lru *lru, struct list_head *item,
+		   struct mem_cgroup *memcg);
 bool uldma_may_reclaim(const struct shrink_control *sc);
 bool uldma_mark_dirty_now(struct page *page);
 int uldma_hmm_snapshot(struct mmu_interval_notifier *notifier,

@@ -20,6 +20,23 @@ use kernel::{
 
 unsafe extern "C" {
     fn uldma_shrinker_alloc(name: *const c_char) -> *mut bindings::shrinker;
+    fn uldma_memcg_get() -> *mut bindings::mem_cgroup;
+    fn uldma_memcg_put(group: *mut bindings::mem_cgroup);
+    fn uldma_lru_alloc(
+        pool: *mut bindings::kmem_cache,
+        lists: *mut bindings::list_lru,
+        group: *mut bindings::mem_cgroup,
+    ) -> *mut c_void;
+    fn uldma_lru_add(
+        lists: *mut bindings::list_lru,
+        item: *mut bindings::list_head,
+        group: *mut bindings::mem_cgroup,
+    );
+    fn uldma_lru_del(
+        lists: *mut bindings::list_lru,
+        item: *mut bindings::list_head,
+        group: *mut bindings::mem_cgroup,
+    );
     fn uldma_may_reclaim(control: *const bindings::shrink_control) -> bool;
 }
 
@@ -76,6 +93,29 @@ impl Drop for EntryPool {
     fn drop(&mut self) {
         // SAFETY: By the type invariant it exists; each entry refers to its shrinker, and was freed.
         unsafe { bindings::kmem_cache_destroy(self.0.as_ptr()) };
+    }
+}
+
+/// A memory control group.
+///
+/// # Invariants
+///
+/// This has a reference to it, or is null where the kernel has none.
+struct Group(*mut bindings::mem_cgroup);
+
+impl Group {
+    /// Returns the group that pays for the memory of the current process.
+    fn of_current() -> Self {
+        // INVARIANT: The function takes a reference.
+        // SAFETY: It has no requirements.
+        Self(unsafe { uldma_memcg_get() })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { uldma_memcg_put(self.0) };
     }
 }
 
@@ -272,34 +312,30 @@ impl<T: Shrink> Shrinker<T> {
 ///
 /// # Invariants
 ///
-/// `entry` is in the lists of `shrinker`.
+/// `entry` is in the list of `group`, of those of `shrinker`.
 pub(crate) struct Shrinkable<T: Shrink> {
     entry: NonNull<Entry<T>>,
+    group: Group,
     shrinker: Arc<Shrinker<T>>,
 }
 
-// SAFETY: An entry may be removed from any thread; the rest is `Send`.
+// SAFETY: An entry may be removed from any thread, and so may a reference to a group; the rest is `Send`.
 unsafe impl<T: Shrink> Send for Shrinkable<T> {}
 // SAFETY: A shared reference gives access to nothing.
 unsafe impl<T: Shrink> Sync for Shrinkable<T> {}
 
 impl<T: Shrink> Shrinkable<T> {
-    /// Adds `cache` to the list of the control group of the current process, which is charged for that.
-    /// A charge may sleep.
+    /// Adds `cache` to the list of the control group that pays for the memory of the current process, which
+    /// is charged for the entry, too. A charge may sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn new(shrinker: Arc<Shrinker<T>>, cache: Arc<T>) -> Result<Self> {
         let lists = shrinker.lists.raw.get();
+        let group = Group::of_current();
         // SAFETY: Lists and memory are initialized. This makes the list of the group, too.
-        let entry = unsafe {
-            bindings::kmem_cache_alloc_lru_noprof(
-                shrinker.entries.0.as_ptr(),
-                lists,
-                bindings::GFP_KERNEL_ACCOUNT,
-            )
-        };
+        let entry = unsafe { uldma_lru_alloc(shrinker.entries.0.as_ptr(), lists, group.0) };
         let entry = NonNull::new(entry.cast::<Entry<T>>()).ok_or(ENOMEM)?;
         let links = entry.as_ptr().cast::<bindings::list_head>();
         // SAFETY: This is memory for an entry, of which links are the first field. It was allocated for
@@ -312,19 +348,24 @@ impl<T: Shrink> Shrinkable<T> {
                 },
                 cache,
             });
-            bindings::list_lru_add_obj(lists, links);
+            uldma_lru_add(lists, links, group.0);
         }
         // INVARIANT: It was added just now.
-        Ok(Self { entry, shrinker })
+        Ok(Self {
+            entry,
+            group,
+            shrinker,
+        })
     }
 }
 
 impl<T: Shrink> Drop for Shrinkable<T> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the entry is in the lists. Nothing refers to it once it was
-        // removed, and it is from this memory.
+        // SAFETY: By the type invariant the entry is in the list of the group. Nothing refers to it once it
+        // was removed, and it is from this memory.
         unsafe {
-            bindings::list_lru_del_obj(self.shrinker.lists.raw.get(), self.entry.as_ptr().cast());
+            let lists = self.shrinker.lists.raw.get();
+            uldma_lru_del(lists, self.entry.as_ptr().cast(), self.group.0);
             self.entry.drop_in_place();
             bindings::kmem_cache_free(self.shrinker.entries.0.as_ptr(), self.entry.as_ptr().cast());
         }

@@ -3,6 +3,8 @@
  * Registered memory stays where it is when memory is short. Memory that is not
  * registered is the control: unless that leaves memory, nothing was shown.
  */
+#include <sys/mount.h>
+
 #include "uldma_harness.h"
 #include "uldma_kinds.h"
 #include "uldma_lmm.h"
@@ -246,6 +248,92 @@ TEST_F_TIMEOUT(hogged, keeps_regions, 600)
 					    2));
 		check_region(_metadata, &self->it, &self->pairs[i]);
 	}
+}
+
+/* How many allocations KFENCE takes at each of its intervals, besides one. */
+#define KFENCE_BURST "/sys/module/kfence/parameters/burst"
+#define GROUP "/tmp/uldma-pressure"
+#define LIMIT "33554432"
+#define CACHED (16UL << 20)
+/* With the cache more than the limit. */
+#define NEEDED (24UL << 20)
+
+/* The cache of another group than that with a limit. */
+FIXTURE(limited) {
+	int fd;
+};
+
+/* Fills a cache. */
+static int fill_cache(int fd)
+{
+	char *buf = buffer(CACHED);
+	struct region r;
+	int ret;
+
+	if (fd < 0 || !buf)
+		return -ENOMEM;
+	pattern_fill(buf, CACHED, 4);
+	ret = turn_cache_on(fd) ?: region_register(fd, buf, CACHED, RW, &r) ?:
+	      region_unregister(fd, r.handle);
+	return ret ?: lmm(fd).out_cached == CACHED ? 0 : -ENODATA;
+}
+
+FIXTURE_SETUP(limited)
+{
+	if (!has_swap())
+		SKIP(return, "there is no swap to page out to");
+	if (access(KFENCE_BURST, F_OK))
+		SKIP(return, "no KFENCE, by whose samples a cache was lost");
+	mkdir(GROUP, 0755);
+	if (mount("none", GROUP, "cgroup2", 0, NULL))
+		SKIP(return, "no cgroup2: %s", strerror(errno));
+	put(GROUP "/cgroup.subtree_control", "+memory");
+	mkdir(GROUP "/uldma", 0755);
+	if (put(GROUP "/uldma/memory.max", LIMIT)) {
+		rmdir(GROUP "/uldma");
+		umount(GROUP);
+		SKIP(return, "no limits of memory");
+	}
+	self->fd = uldma_open(0);
+	ASSERT_EQ(0, fill_cache(self->fd));
+}
+
+FIXTURE_TEARDOWN(limited)
+{
+	close(self->fd);
+	EXPECT_EQ(0, rmdir(GROUP "/uldma"));
+	umount(GROUP);
+	rmdir(GROUP);
+}
+
+/* Needs memory that its own cache keeps pinned. */
+static int outgrow_cache(void *arg)
+{
+	char *more;
+	int fd, ret;
+
+	/* The kernel (7.3) charges no group for what KFENCE takes. */
+	put(KFENCE_BURST, "10000");
+	if (put(GROUP "/uldma/cgroup.procs", "0"))
+		return -EPERM;
+	fd = uldma_open(0);
+	ret = fill_cache(fd);
+	put(KFENCE_BURST, "0");
+	if (ret)
+		return ret;
+	more = mmap(NULL, NEEDED, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* What is locked is not paged out instead. */
+	if (more == MAP_FAILED || mlock(more, NEEDED))
+		return -errno;
+	return lmm(fd).out_cached < CACHED ? 0 : -EBUSY;
+}
+
+/* A control group that has too much memory gives up what is pinned for later. */
+TEST_F(limited, gives_up_its_cache)
+{
+	EXPECT_EQ(0, in_child(outgrow_cache, NULL));
+	EXPECT_EQ(CACHED, lmm(self->fd).out_cached);
 }
 
 /*
