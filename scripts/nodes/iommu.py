@@ -19,7 +19,13 @@ from .topologies import Topology
 # calls the domain of such a device.
 DOMAINS = {"strict": "DMA", "lazy": "DMA-FQ"}
 SHORT = ("uldma:uldma_memory", "uldma:uldma_dma")
-PROGRAMS = (*SHORT, "uldma:uldma_region", "uldma:uldma_event", "uldma:uldma_unbind")
+PROGRAMS = (
+    *SHORT,
+    "uldma:uldma_region",
+    "uldma:uldma_event",
+    "uldma:uldma_unbind",
+    "uldma:uldma_optimistic",
+)
 # In flight is where a mapping that is stale could be used. It is slow, as each page goes from the
 # guest to the device.
 LAZY_PROGRAMS = (*PROGRAMS, "uldma:uldma_inflight")
