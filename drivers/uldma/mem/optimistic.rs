@@ -140,7 +140,7 @@ impl Optimistic {
         Some((area, number))
     }
 
-    /// Hands the device's requests to those who fill areas. Does not wait for any.
+    /// Queues the device's requests for the work items that fill areas, and waits for none.
     pub(crate) fn handle_requests(&self) {
         let mut requests = self.requests.lock();
         if let Some(requests) = &mut *requests {

@@ -600,7 +600,8 @@ struct uldma_region_import {
  * @out_length: bytes
  * @out_pages: pages that the region touches
  * @out_stale: bytes of these pages whose addresses no longer mean them
- * @out_areas: locked memory areas that make up the region; zero where @out_addr is
+ * @out_areas: locked memory areas that make up the region; zero where @out_addr is,
+ *	and with ULDMA_REGION_OPTIMISTIC
  * @reserved: zero
  */
 struct uldma_region_query {

@@ -134,8 +134,8 @@ pub(crate) struct Space {
     pub(super) reclaimable: Arc<Reclaimable>,
     /// The same as the shrinker knows it, once the cache was turned on.
     shrinkable: SetOnce<Shrinkable<Reclaimable>>,
-    /// Fills its areas, once there is one.
-    filler: SetOnce<Arc<Filler>>,
+    /// Fills its areas.
+    filler: Arc<Filler>,
     /// Milliseconds for which a run of the worker waits for file locks.
     pub(super) revalidate_ms: u32,
     /// The spaces of all devices.
@@ -271,7 +271,7 @@ impl Space {
                 deferred_work: Arc::pin_init(DeferredWork::new(), GFP_KERNEL)?,
                 reclaimable,
                 shrinkable: SetOnce::new(),
-                filler: SetOnce::new(),
+                filler: Filler::new()?,
                 revalidate_ms: options.revalidate_ms,
                 all,
                 sharing,
@@ -295,16 +295,8 @@ impl Space {
     }
 
     /// Returns what fills its areas.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn filler(&self) -> Result<Arc<Filler>> {
-        if self.filler.as_ref().is_none() {
-            // Another thread may be faster.
-            self.filler.populate(Filler::new()?);
-        }
-        self.filler.as_ref().cloned().ok_or(ENOMEM)
+    pub(crate) fn filler(&self) -> &Arc<Filler> {
+        &self.filler
     }
 
     /// Returns the payer for its open files.

@@ -61,15 +61,12 @@ use crate::{
     }, //
 };
 
-use super::fill::Filler;
-
 const IN_BLOCK: usize = OptimisticBlock::ENTRIES;
 
 /// A range of addresses that the device can access where something is mapped.
 #[pin_data]
 pub(crate) struct Area {
     pub(super) space: Arc<Space>,
-    pub(super) filler: Arc<Filler>,
     range: PageRange,
     /// The first and the last page entry, once there are some.
     indices: SetOnce<(u32, u32)>,
@@ -79,7 +76,7 @@ pub(crate) struct Area {
 
 /// The page entries of an area.
 pub(super) struct Entries {
-    /// None once the area has ended.
+    /// Empty once the area has ended.
     blocks: KVVec<OptimisticBlock>,
     indices: Option<Indices>,
     /// True once nothing is entered any more.
@@ -108,10 +105,8 @@ impl Area {
             indices: None,
             is_dead: false,
         };
-        let filler = space.filler()?;
         let area = pin_init!(Self {
             space: space.clone(),
-            filler,
             range,
             indices: SetOnce::new(),
             entries <- new_mutex!(entries, "uldma::Area::entries"),
@@ -202,18 +197,18 @@ impl Area {
         let device = self.space.access();
         // Without the device there is nothing left.
         if let Some(guard) = device.optimistic.gate.enter() {
-            let indices = {
+            // Before its numbers are free: the next area may get the same.
+            device.optimistic.remove(self);
+            let (blocks, indices) = {
                 let mut entries = self.entries.lock();
                 let ended = entries.end(guard.dev(), 0..self.pages(), proof);
                 device.optimistic.count_ended(ended);
-                entries.indices.take()
+                entries.take()
             };
             if let Some(indices) = indices {
                 device.tpt.remove_blocks(indices);
             }
-            device.optimistic.remove(self);
             // The device does not find them any more.
-            let blocks = core::mem::take(&mut self.entries.lock().blocks);
             drop(blocks);
         }
     }
@@ -223,7 +218,7 @@ impl Area {
         self.retract();
         let mut entries = self.entries.lock();
         entries.end(dev, 0..self.pages(), proof);
-        let left = (core::mem::take(&mut entries.blocks), entries.indices.take());
+        let left = entries.take();
         drop(entries);
         drop(left);
     }
@@ -274,6 +269,11 @@ impl Area {
 }
 
 impl Entries {
+    /// Takes what is left of an area that has ended.
+    fn take(&mut self) -> (KVVec<OptimisticBlock>, Option<Indices>) {
+        (core::mem::take(&mut self.blocks), self.indices.take())
+    }
+
     /// Passes each block with some of the pages `numbers` to `each`, with their places in it.
     fn for_each(
         &mut self,

@@ -22,7 +22,10 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hw,
+    hw::{
+        layout::PageRequest,
+        Hw, //
+    },
     kernel_ext::{
         hmm::Snapshot,
         mmu_notifier::IntervalNotifier,
@@ -36,7 +39,7 @@ use super::area::Area;
 const MOST_MISSES: usize = 64;
 
 /// Maximum number of pages of one miss.
-const MOST_PAGES: usize = 16;
+const MOST_PAGES: usize = PageRequest::MOST_PAGES as usize;
 
 /// How often a look-up is repeated that a change has met.
 const ATTEMPTS: usize = 3;
@@ -61,7 +64,10 @@ impl Miss {
         let area = self.area.watcher();
         for _ in 0..ATTEMPTS {
             let address = area.address_of(self.first);
-            let found = Snapshot::<MOST_PAGES>::take(&self.area, address, self.count)?;
+            let found = match Snapshot::<MOST_PAGES>::take(&self.area, address, self.count) {
+                Err(EBUSY) => continue,
+                found => found?,
+            };
             let device = area.space.access();
             let guard = device.gate.try_enter()?;
             let hw = Hw::new(guard.dev(), device.hw);
@@ -118,7 +124,7 @@ pub(super) fn request(miss: Miss) -> bool {
         // The module ends.
         return false;
     };
-    let filler = miss.area.watcher().filler.clone();
+    let filler = miss.area.watcher().space.filler().clone();
     if filler.misses.lock().push_within_capacity(miss).is_err() {
         return false;
     }

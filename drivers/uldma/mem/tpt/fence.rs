@@ -101,7 +101,7 @@ impl Fence {
     /// Has the device do no DMA any more. Returns when it does none.
     pub(super) fn end_dma(&self, hw: Hw<'_>) {
         hw.quiesce();
-        // Last: those who find it do not wait.
+        // Last, since a notification that finds it does not wait.
         self.is_off.store(true, Release);
     }
 

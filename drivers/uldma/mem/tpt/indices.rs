@@ -61,6 +61,7 @@ impl Tpt {
                 result => result,
             }?;
             let first = taken.next_multiple_of(IN_BLOCK);
+            tables.usage.pages += u32::try_from(size)?;
             let indices = Indices {
                 taken,
                 first: u32::try_from(first)?,
@@ -84,6 +85,8 @@ impl Tpt {
                 tables.pages.lend(number, None)?;
             }
             tables.page_runs.give_back(indices.taken);
+            let size = Indices::price(usize::try_from(indices.blocks)?);
+            tables.usage.pages -= u32::try_from(size)?;
             Ok(())
         });
     }

@@ -302,11 +302,16 @@ TEST_F(optimistic, writes_reach_the_file)
 TEST_F(optimistic, writes_outlive_swap)
 {
 	struct timespec now, limit;
+	cpu_set_t here;
 	__u64 bytes;
 	int ret;
 
 	if (!number_in("/proc/meminfo", "SwapTotal"))
 		SKIP(return, "no swap space");
+	/* A page that another CPU is about to put on a list is not paged out. */
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	ASSERT_EQ(0, sched_setaffinity(0, sizeof(here), &here));
 	memset(self->buf, 1, self->page);
 	pattern_fill(self->copy, self->page, 8);
 	ASSERT_EQ(0, WRITE(0, 1));
@@ -428,6 +433,58 @@ TEST_F_TIMEOUT(optimistic, what_is_read_was_there, 120)
 	ASSERT_EQ(0, pthread_join(thread, &err));
 	EXPECT_EQ(NULL, err);
 	EXPECT_LE(100, read);
+}
+
+/* Regions of one page that come and go while others do: each is filled. */
+struct comer {
+	pthread_t thread;
+	int fd;
+	char *at;
+	const struct region *to;
+	size_t to_at;
+	int ret;
+};
+
+/* Of the kernel's transfers only the last ones are remembered. */
+static pthread_mutex_t one_copies = PTHREAD_MUTEX_INITIALIZER;
+
+static void *come_and_go(void *arg)
+{
+	struct comer *c = arg;
+	struct region r;
+
+	for (int i = 0; i < 200 && !c->ret; i++) {
+		c->ret = region_register(c->fd, c->at, page_size(), OPTIMISTIC,
+					 &r);
+		if (c->ret)
+			break;
+		pthread_mutex_lock(&one_copies);
+		c->ret = copy_all(c->fd, c->to, c->to_at, &r, 0, page_size());
+		pthread_mutex_unlock(&one_copies);
+		c->ret = c->ret ?: region_unregister(c->fd, r.handle);
+	}
+	return NULL;
+}
+
+TEST_F_TIMEOUT(optimistic, regions_come_and_go, 120)
+{
+	struct comer comers[PAGES];
+
+	memset(self->buf, 1, PAGES * self->page);
+	for (int i = 0; i < PAGES; i++) {
+		comers[i] = (struct comer){
+			.fd = self->fd,
+			.at = self->buf + i * self->page,
+			.to = &self->to,
+			.to_at = i * self->page,
+		};
+		ASSERT_EQ(0, pthread_create(&comers[i].thread, NULL, come_and_go,
+					    &comers[i]));
+	}
+	for (int i = 0; i < PAGES; i++) {
+		ASSERT_EQ(0, pthread_join(comers[i].thread, NULL));
+		EXPECT_EQ(0, comers[i].ret);
+	}
 }
 
 int main(int argc, char **argv)
