@@ -49,6 +49,28 @@ class Steps:
         self.node.check(f"echo >{FIFO}", TIMEOUT)
 
 
+def waits_for_the_transfer(device: Device, node: int, steps: Steps) -> None:
+    """Hold the transfer that a program starts next: its memory comes back only after that."""
+    device.hold(node)
+    steps.go_on()
+    steps.done("started")
+    wait_until(lambda: bool(device.node(node)["held"]), TIMEOUT, "a chunk is held")
+    steps.go_on()
+    wait_until(
+        lambda: "returned" in steps.job.text() or pending(device, node),
+        TIMEOUT,
+        "the memory comes back or the driver waits for the device",
+    )
+    early = "returned" in steps.job.text()
+    device.release(node)
+    steps.done("returned")
+    wait_until(lambda: not device.node(node)["held"], TIMEOUT, "nothing is held")
+    steps.go_on()
+    result = steps.job.wait(TIMEOUT)
+    expect(result.rc == 0, f"the memory was written to after it came back\n{result.stderr}")
+    expect(not early, "the memory came back while the device could write to it")
+
+
 @case
 def full_queue_refuses(pair: Cluster) -> None:
     """A queue of a device that stands still refuses what has no room, and loses nothing."""
@@ -88,24 +110,7 @@ def buffer_comes_back_untouched(pair: Cluster) -> None:
         steps.go_on()
         peer = b.spawn(f"connect {a.number} {PORT} --wait --timeout 60 </dev/zero >/dev/null")
         steps.done("filled")
-        device.hold(a.number)
-        steps.go_on()
-        steps.done("started")
-        wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
-        steps.go_on()
-        wait_until(
-            lambda: "returned" in steps.job.text() or pending(device, a.number),
-            TIMEOUT,
-            "the buffer comes back or the driver waits for the device",
-        )
-        early = "returned" in steps.job.text()
-        device.release(a.number)
-        steps.done("returned")
-        wait_until(lambda: not device.node(a.number)["held"], TIMEOUT, "nothing is held")
-        steps.go_on()
-        result = steps.job.wait(TIMEOUT)
-        expect(result.rc == 0, f"the buffer was written to after it came back\n{result.stderr}")
-        expect(not early, "the buffer came back while the device could write to it")
+        waits_for_the_transfer(device, a.number, steps)
     finally:
         device.release(a.number)
         steps.job.end()
@@ -152,24 +157,7 @@ def page_that_goes_is_not_written(pair: Cluster) -> None:
     steps = Steps(a, "uldma_held_optimistic")
     try:
         steps.done("ready")
-        device.hold(a.number)
-        steps.go_on()
-        steps.done("started")
-        wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
-        steps.go_on()
-        wait_until(
-            lambda: "returned" in steps.job.text() or pending(device, a.number),
-            TIMEOUT,
-            "the page goes or the driver waits for the device",
-        )
-        early = "returned" in steps.job.text()
-        device.release(a.number)
-        steps.done("returned")
-        wait_until(lambda: not device.node(a.number)["held"], TIMEOUT, "nothing is held")
-        steps.go_on()
-        result = steps.job.wait(TIMEOUT)
-        expect(result.rc == 0, f"other memory was written to\n{result.stderr}")
-        expect(not early, "the page went while the device could write to it")
+        waits_for_the_transfer(device, a.number, steps)
     finally:
         device.release(a.number)
         steps.job.end()
