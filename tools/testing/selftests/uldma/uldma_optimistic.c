@@ -453,7 +453,7 @@ static void *come_and_go(void *arg)
 	struct comer *c = arg;
 	struct region r;
 
-	for (int i = 0; i < 200 && !c->ret; i++) {
+	for (int i = 0; i < 50 && !c->ret; i++) {
 		c->ret = region_register(c->fd, c->at, page_size(), OPTIMISTIC,
 					 &r);
 		if (c->ret)
