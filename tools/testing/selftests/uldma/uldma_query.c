@@ -50,7 +50,7 @@ static const struct uldma_call calls[] = {
 			.length = 1,
 		},
 		.result = -EFAULT,
-		.known_flags = RW,
+		.known_flags = RW | ULDMA_REGISTER_OPTIMISTIC,
 	},
 	[REGION_UNREGISTER] = {
 		.cmd = ULDMA_IOC_REGION_UNREGISTER,
@@ -106,7 +106,7 @@ static const struct uldma_call calls[] = {
 			.addr = 4096,
 			.length = 1,
 		},
-		.known_flags = RW,
+		.known_flags = RW | ULDMA_REGISTER_OPTIMISTIC,
 	},
 	[REGION_BLOCKS] = {
 		.cmd = ULDMA_IOC_REGION_BLOCKS,
