@@ -3,7 +3,8 @@
 //! Page requests: by them the device tells the driver of a node which of its pages a transfer lacked.
 //!
 //! The driver answers in any order, in the slot of the request. The device keeps what it has stored in
-//! each slot itself: of what is in the page, it reads the answers alone.
+//! each slot itself: of what is in the page, it reads the answers alone. It uses a slot again once that is
+//! answered, or once no transfer waits for the answer any more.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -45,10 +46,12 @@ pub fn wait_of(lacks: &Lacks) -> Option<(&Lack, Duration)> {
     Some((first, first.pages.limit?))
 }
 
-/// A request that is not known to be answered.
+/// A request whose slot is not known to be free.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     number: u64,
+    /// True if a transfer waits for the answer, or has waited.
+    is_wait: bool,
     /// Page entry of its first page.
     first: u32,
     /// Node and context of the transfer.
@@ -92,12 +95,14 @@ fn place(page: u64, slot: u64, field: usize) -> Result<u64, BusError> {
 }
 
 impl OfNode {
-    /// Requests pages for a transfer of node and context `by`.
+    /// Requests pages for a transfer of node and context `by`. Transfers of that node wait for the answers
+    /// to `awaited`.
     fn send(
         &mut self,
         by: (usize, usize),
         kind: u8,
         lack: &Lack,
+        awaited: &[Ticket],
         memory: Option<&GuestMemory>,
     ) -> Result<Sent, BusError> {
         if self.page == 0 {
@@ -109,9 +114,22 @@ impl OfNode {
             let place = place(page, slot, offset_of!(PageRequest, answered))?;
             memory.load64(place)
         };
+        // A driver may take longer than a transfer waits, and is not to keep the slot meanwhile.
+        let is_over = |slot: u64, it: &Stored| {
+            it.is_wait && {
+                let (owner, number) = (lack.owner, it.number);
+                let ticket = Ticket {
+                    owner,
+                    slot,
+                    number,
+                };
+                !awaited.contains(&ticket)
+            }
+        };
         // Those of other nodes limit this one in no way.
-        self.stored
-            .retain(|slot, it| it.by.0 != by.0 || answer(*slot) != Ok(it.number));
+        self.stored.retain(|slot, it| {
+            it.by.0 != by.0 || (answer(*slot) != Ok(it.number) && !is_over(*slot, it))
+        });
         let of_node = self.stored.values().filter(|it| it.by.0 == by.0);
         let of_context = of_node.clone().filter(|it| it.by == by);
         let first = lack.pages.first;
@@ -128,7 +146,14 @@ impl OfNode {
         let number = self.last + 1;
         self.store((slot, number), by, kind, lack, memory)?;
         self.last = number;
-        self.stored.insert(slot, Stored { number, first, by });
+        let is_wait = kind == PageRequest::WAIT;
+        let stored = Stored {
+            number,
+            is_wait,
+            first,
+            by,
+        };
+        self.stored.insert(slot, stored);
         Ok(Sent::Stored(Ticket {
             owner: lack.owner,
             slot,
@@ -219,9 +244,12 @@ impl Model {
         lack: &Lack,
         memories: &[&GuestMemory],
     ) -> Result<Sent, BusError> {
+        let awaited = self.awaited_by(by.0);
         let memory = self.reached(lack.owner, memories);
         let requests = self.page_requests.nodes.get_mut(lack.owner);
-        let sent = requests.ok_or(BusError)?.send(by, kind, lack, memory);
+        let sent = requests
+            .ok_or(BusError)?
+            .send(by, kind, lack, &awaited, memory);
         let owner = self.nodes.get_mut(lack.owner).ok_or(BusError)?;
         match sent {
             Ok(Sent::Stored(_)) => {

@@ -57,6 +57,14 @@ impl Model {
             .sleeper()
     }
 
+    /// Returns the requests that transfers of a node wait for.
+    pub(crate) fn awaited_by(&mut self, node: usize) -> Vec<Ticket> {
+        let contexts = 0..self.shape.contexts as usize;
+        contexts
+            .filter_map(|context| Some(self.sleeper((node, context))?.sleep?.request))
+            .collect()
+    }
+
     /// Counts the waits of the head of a context for the same page. Returns false if it has waited for
     /// it often enough.
     fn waits_again(&mut self, by: (usize, usize), lack: &Lack) -> bool {

@@ -202,6 +202,32 @@ fn a_transfer_waits_no_longer_than_its_limit() {
 }
 
 #[test]
+fn a_driver_that_never_answers_keeps_no_slot() {
+    let mut rig = rig_of(LONG);
+    take(&rig);
+    for number in 1..=40 {
+        rig.initiate(0, OURS, at(1, 0), at(2, 0), LENGTH as u32);
+        rig.run();
+        assert_eq!(request(&rig, 0, 0), (number, PageRequest::WAIT));
+        assert_eq!(rig.guests[0].completed(OURS), (number - 1, number - 1));
+        assert!(rig.next(Instant::now() + LIMIT).is_err());
+        assert_eq!(rig.guests[0].completed(OURS), (number, number));
+    }
+    // The answer to an earlier request is none to the last one.
+    rig.initiate(0, OURS, at(1, 0), at(2, 0), LENGTH as u32);
+    rig.run();
+    assert_eq!(request(&rig, 0, 0), (41, PageRequest::WAIT));
+    let answered = place(0, offset_of!(PageRequest, answered));
+    rig.guests[0].put64(answered, 40);
+    ring(&mut rig, 0);
+    assert_eq!(rig.guests[0].completed(OURS).0, 40);
+    bring(&rig);
+    answer(&rig, 0, 0, 0);
+    ring(&mut rig, 0);
+    assert_eq!(rig.guests[0].completed(OURS), (41, 40));
+}
+
+#[test]
 fn a_page_that_goes_again_and_again_is_given_up() {
     let mut rig = rig_of(LONG);
     begin(&mut rig);
