@@ -141,7 +141,8 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *EXCHANGE,
         *FAILING,
     ),
-    r"(kernel_ext/hmm|hw/page_requests|(mem|user/region)/optimistic(/.*)?)\.rs": (
+    r"kernel_ext/hmm\.(c|h|rs)|hw/page_requests\.rs"
+    r"|(mem|user/region)/optimistic(/.*)?\.rs": (
         *OPTIMISTIC,
         *LIFE,
         *FAILING,

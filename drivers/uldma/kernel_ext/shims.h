@@ -91,12 +91,6 @@ void uldma_lru_del(struct list_lru *lru, struct list_head *item,
 		   struct mem_cgroup *memcg);
 bool uldma_may_reclaim(const struct shrink_control *sc);
 bool uldma_mark_dirty_now(struct page *page);
-int uldma_hmm_snapshot(struct mmu_interval_notifier *notifier,
-		       unsigned long start, unsigned long end,
-		       unsigned long *entries, unsigned long *seq);
-struct page *uldma_hmm_page(unsigned long entry);
-bool uldma_hmm_is_writable(unsigned long entry);
-void uldma_page_accessed(struct page *page, bool written);
 unsigned int uldma_noio_save(void);
 void uldma_noio_restore(unsigned int flags);
 int uldma_dma_mapping_error(struct device *dev, dma_addr_t addr);
