@@ -416,7 +416,7 @@ impl Shared {
             self.worker.segments_rung(rung.segments());
         }
         if events.contains(EventCauses::PAGE) {
-            self.optimistic.handle_requests();
+            self.optimistic.handle_requests(&self.tpt, hw);
         }
         if events.contains(EventCauses::KEY) {
             self.contexts.report_bad_keys(hw)?;

@@ -7,5 +7,6 @@ pub(crate) mod access;
 pub(crate) mod events;
 pub(crate) mod handles;
 pub(crate) mod ledger;
+pub(crate) mod miss_policy;
 pub(crate) mod mmap_offset;
 pub(crate) mod status_page;

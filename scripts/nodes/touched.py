@@ -141,7 +141,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *EXCHANGE,
         *FAILING,
     ),
-    r"kernel_ext/hmm\.(c|h|rs)|hw/page_requests\.rs"
+    r"kernel_ext/hmm\.(c|h|rs)|hw/page_requests\.rs|user_abi/miss_policy\.rs"
     r"|(mem|user/region)/optimistic(/.*)?\.rs": (
         *OPTIMISTIC,
         *LIFE,

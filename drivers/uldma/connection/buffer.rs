@@ -13,6 +13,7 @@ use super::{
     ConnCtx, //
 };
 use crate::{
+    hw::layout::RegionFlags,
     kernel_ext::{
         gup::untagged,
         page_list::PageList, //
@@ -233,6 +234,7 @@ fn engine(
         length,
         runs: pinned.runs(),
         remote: None,
+        wait: RegionFlags::NONE,
         export: export.then_some(access),
     };
     let slot = ctx.tpt.add_region(guard.dev(), place, &setup)?;

@@ -75,6 +75,17 @@ impl Invalidator for Queues {
             result => result,
         }
     }
+
+    fn read_answers(&self, hw: Hw<'_>, may_wait: bool) -> Result {
+        let post = || self.invalidations.post(hw, &Command::ReadAnswers);
+        match post() {
+            Err(EBUSY) if may_wait => {
+                self.invalidations.wait_until_ended(hw)?;
+                post()
+            }
+            result => result,
+        }
+    }
 }
 
 /// The tickets up to which a sick device has to read copies and to end invalidations before it is

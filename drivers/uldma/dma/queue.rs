@@ -25,7 +25,8 @@ use crate::{
             DescriptorHead,
             DescriptorRegions,
             PeerLink,
-            OP_INVALIDATE, //
+            OP_INVALIDATE,
+            OP_PAGED, //
         },
         wait,
         Command,
@@ -228,6 +229,20 @@ impl<T: Unpin> Queue<T> {
             .map(drop)
     }
 
+    /// Submits a command whose outcome tells nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Queue::submit`].
+    pub(crate) fn post(&self, hw: Hw<'_>, command: &Command) -> Result {
+        {
+            let mut state = self.state.lock();
+            self.collect(&mut state);
+            state.reap_unwaited();
+        }
+        self.submit_for(hw, command, Waiter::None).map(drop)
+    }
+
     fn submit_for(&self, hw: Hw<'_>, command: &Command, waiter: Waiter<T>) -> Result<u64> {
         let mut state = self.state.lock();
         if state.mapped.is_none() {
@@ -297,6 +312,14 @@ impl<T: Unpin> Queue<T> {
                 let slot = hw::RegionOffset { region, offset: 0 };
                 let remote = (0, PeerLink::NONE);
                 (OP_INVALIDATE, Flags::NONE, slot, slot, 0, remote)
+            }
+            Command::ReadAnswers => {
+                let slot = hw::RegionOffset {
+                    region: 0,
+                    offset: 0,
+                };
+                let remote = (0, PeerLink::NONE);
+                (OP_PAGED, Flags::NONE, slot, slot, 0, remote)
             }
         };
         let head = DescriptorHead::NONE

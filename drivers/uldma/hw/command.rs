@@ -22,6 +22,8 @@ pub(crate) enum Command {
     },
     /// Invalidates a region.
     Invalidate { region: u32 },
+    /// Reads the answers to requests for pages that transfers wait for.
+    ReadAnswers,
 }
 
 /// An offset in an exported region of a peer.

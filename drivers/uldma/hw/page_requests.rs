@@ -24,7 +24,6 @@ use crate::kernel_ext::{
         dma_read,
         dma_write, //
     },
-    dma::wmb,
     window::full_fence, //
 };
 
@@ -38,7 +37,31 @@ unsafe impl AsBytes for PageRequest {}
 // SAFETY: Any bits are integers.
 unsafe impl FromBytes for PageRequest {}
 
-/// The requests of a device, each in a slot until it was taken.
+/// A request that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    place: usize,
+    number: u64,
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageAnswer {
+    /// Number of pages that were entered.
+    pub(crate) filled: u16,
+    /// 0, or the `enum uldma_dma_status` that says why the first page was not.
+    pub(crate) status: u16,
+}
+
+impl PageAnswer {
+    /// The device can use the slot again.
+    pub(crate) const FREE: Self = Self {
+        filled: 0,
+        status: 0,
+    };
+}
+
+/// The requests of a device, each in a slot of a page.
 pub(crate) struct PageRequests {
     slots: Coherent<[PageRequest]>,
     /// The number of the last request that was taken from each slot.
@@ -63,12 +86,23 @@ impl PageRequests {
         dma_address(&self.slots)
     }
 
-    /// Passes each new request to `handle`. The device can use its slot for another one then.
-    pub(crate) fn take_new(&mut self, mut handle: impl FnMut(&PageRequest)) {
+    /// Passes each new request to `handle`, with its ticket. What that returns is the answer; without one,
+    /// the device keeps the slot until there [is](Self::answer) one, or nothing waits for it any more.
+    pub(crate) fn take_new(
+        &mut self,
+        mut handle: impl FnMut(&PageRequest, Ticket) -> Option<PageAnswer>,
+    ) {
         for place in 0..PAGE_REQUEST_SLOTS {
             // The slot is in the page.
-            if let Ok(Some(request)) = self.take(place) {
-                handle(&request);
+            let Ok(Some(request)) = self.take(place) else {
+                continue;
+            };
+            let ticket = Ticket {
+                place,
+                number: request.number,
+            };
+            if let Some(answer) = handle(&request, ticket) {
+                self.answer(ticket, answer);
             }
         }
     }
@@ -85,12 +119,37 @@ impl PageRequests {
             number,
             index: dma_read!(self.slots, [try: place].index),
             count: dma_read!(self.slots, [try: place].count),
+            need: dma_read!(self.slots, [try: place].need),
+            kind: dma_read!(self.slots, [try: place].kind),
+            node: dma_read!(self.slots, [try: place].node),
             ..PageRequest::default()
         };
+        // A transfer that waits no longer makes room for another request, which has an event of its own.
+        full_fence();
+        if dma_read!(self.slots, [try: place].number) != number {
+            return Ok(None);
+        }
         *taken = number;
-        // It was copied.
-        wmb();
-        dma_write!(self.slots, [try: place].answered, number);
         Ok(Some(request))
+    }
+
+    /// Stores the answer to a request that was taken. The device reads it when it is told to.
+    pub(crate) fn answer(&self, ticket: Ticket, answer: PageAnswer) {
+        let Ticket { place, number } = ticket;
+        if self.taken.get(place) != Some(&number) {
+            // The transfer has not waited so long.
+            return;
+        }
+        // The slot is in the page.
+        let _ = self.store(place, number, answer);
+    }
+
+    fn store(&self, place: usize, number: u64, answer: PageAnswer) -> Result {
+        dma_write!(self.slots, [try: place].filled, answer.filled);
+        dma_write!(self.slots, [try: place].status, answer.status);
+        // What was copied was so before this.
+        full_fence();
+        dma_write!(self.slots, [try: place].answered, number);
+        Ok(())
     }
 }

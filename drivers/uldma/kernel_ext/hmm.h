@@ -12,8 +12,12 @@
 int uldma_hmm_snapshot(struct mmu_interval_notifier *notifier,
 		       unsigned long start, unsigned long end,
 		       unsigned long *entries, unsigned long *seq);
+bool uldma_hmm_is_usable(unsigned long entry, bool write);
 struct page *uldma_hmm_page(unsigned long entry);
-bool uldma_hmm_is_writable(unsigned long entry);
+int uldma_hmm_fault_minor(struct mmu_interval_notifier *notifier,
+			  unsigned long address, bool write, bool is_mapped);
+int uldma_hmm_fault_major(struct mmu_interval_notifier *notifier,
+			  unsigned long address, bool write);
 void uldma_page_accessed(struct page *page, bool written);
 
 #endif

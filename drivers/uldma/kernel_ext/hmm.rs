@@ -5,7 +5,7 @@
 //! A [`Watcher`] of the addresses vouches for what the driver does with such a page: it ends each use
 //! before it returns from the notification of a change, for only then the page may become another's.
 //!
-//! C header: `include/linux/hmm.h`.
+//! C header: `include/linux/hmm.h`; `kernel_ext/hmm.c` wraps what is `static inline`, or takes locks.
 
 use core::{
     marker::PhantomData,
@@ -44,7 +44,18 @@ unsafe extern "C" {
         seq: *mut c_ulong,
     ) -> c_int;
     fn uldma_hmm_page(entry: c_ulong) -> *mut bindings::page;
-    fn uldma_hmm_is_writable(entry: c_ulong) -> bool;
+    fn uldma_hmm_is_usable(entry: c_ulong, write: bool) -> bool;
+    fn uldma_hmm_fault_minor(
+        notifier: *mut bindings::mmu_interval_notifier,
+        address: c_ulong,
+        write: bool,
+        is_mapped: bool,
+    ) -> c_int;
+    fn uldma_hmm_fault_major(
+        notifier: *mut bindings::mmu_interval_notifier,
+        address: c_ulong,
+        write: bool,
+    ) -> c_int;
     fn uldma_page_accessed(page: *mut bindings::page, written: bool);
 }
 
@@ -89,6 +100,18 @@ impl<const N: usize> Snapshot<N> {
         })
     }
 
+    /// Returns the numbers of pages that are not mapped, or with `for_write` not writable, and whether
+    /// there is one.
+    pub(crate) fn lacking(&self, for_write: bool) -> impl Iterator<Item = (usize, bool)> + '_ {
+        // SAFETY: This reads the entry only.
+        let is_usable = |entry: c_ulong, write| unsafe { uldma_hmm_is_usable(entry, write) };
+        let entries = self.entries.iter().take(self.count).copied();
+        let lacking = entries
+            .enumerate()
+            .filter(move |(_, entry)| !is_usable(*entry, for_write));
+        lacking.map(move |(number, entry)| (number, is_usable(entry, false)))
+    }
+
     /// Calls `enter` with `locked` and the pages, unless a change of `notifier`'s addresses has begun
     /// since the snapshot. Returns whether it was called.
     ///
@@ -112,6 +135,41 @@ impl<const N: usize> Snapshot<N> {
     }
 }
 
+/// How far the driver goes to have a page mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No I/O: the page is in the page cache, or has to be copied for its writer.
+    Minor,
+    /// Whatever it takes.
+    Major,
+}
+
+impl Fault {
+    /// Has the page at `address`, which `notifier` watches, mapped, and with `for_write` writable. A page
+    /// that `is_mapped` only has to become so. Takes `mmap_lock`; a major fault waits without it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if nothing is mapped there; `EPERM` if the process may not access it so; `EAGAIN` if the
+    /// page is not in memory; `ESRCH` if the address space has ended; `ENOMEM`.
+    pub(crate) fn map<W: Watcher>(
+        self,
+        notifier: &IntervalNotifier<W>,
+        address: usize,
+        for_write: bool,
+        is_mapped: bool,
+    ) -> Result {
+        let notifier = notifier.as_raw();
+        // SAFETY: The notifier is inserted.
+        to_result(unsafe {
+            match self {
+                Self::Minor => uldma_hmm_fault_minor(notifier, address, for_write, is_mapped),
+                Self::Major => uldma_hmm_fault_major(notifier, address, for_write),
+            }
+        })
+    }
+}
+
 /// A page that is mapped in a process now.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapped<'a> {
@@ -128,7 +186,7 @@ impl Mapped<'_> {
         Some(Self {
             page: Page(NonNull::new(page)?),
             // SAFETY: This reads the entry only.
-            is_writable: unsafe { uldma_hmm_is_writable(entry) },
+            is_writable: unsafe { uldma_hmm_is_usable(entry, true) },
             _now: PhantomData,
         })
     }

@@ -30,14 +30,22 @@ use kernel::{
 use crate::{
     hw::{
         layout::PageRequest,
-        page_requests::PageRequests,
-        Geometry, //
+        page_requests::{
+            PageAnswer,
+            PageRequests,
+            Ticket, //
+        },
+        Geometry,
+        Hw, //
     },
     kernel_ext::{
         gate::Gate,
         mmu_notifier::IntervalNotifier, //
     },
-    mem::tpt::Proof,
+    mem::tpt::{
+        Proof,
+        Tpt, //
+    },
 };
 
 pub(crate) mod area;
@@ -54,10 +62,14 @@ type Room = RBTreeNodeReservation<u32, IntervalNotifier<Area>>;
 pub(crate) struct Counts {
     /// Requests of the device for pages.
     pub(crate) requests: u64,
-    /// Those that named no page of an area, or came while many waited.
+    /// Those of them that named no page of an area, or came while many waited.
     pub(crate) dropped: u64,
+    /// Answers to transfers that wait.
+    pub(crate) answered: u64,
     /// Pages that were entered.
     pub(crate) filled: u64,
+    /// Pages that were mapped in their process for that.
+    pub(crate) faulted: u64,
     /// Pages that were taken out.
     pub(crate) ended: u64,
 }
@@ -76,7 +88,9 @@ pub(crate) struct Optimistic {
     requests: Mutex<Option<PageRequests>>,
     requested: Atomic<u64>,
     dropped: Atomic<u64>,
+    answered: Atomic<u64>,
     filled: Atomic<u64>,
+    faulted: Atomic<u64>,
     ended: Atomic<u64>,
 }
 
@@ -99,7 +113,9 @@ impl Optimistic {
                 requests <- new_mutex!(requests, "uldma::Optimistic::requests"),
                 requested: Atomic::new(0),
                 dropped: Atomic::new(0),
+                answered: Atomic::new(0),
                 filled: Atomic::new(0),
+                faulted: Atomic::new(0),
                 ended: Atomic::new(0),
             }))
         })
@@ -141,21 +157,45 @@ impl Optimistic {
     }
 
     /// Queues the device's requests for the work items that fill areas, and waits for none.
-    pub(crate) fn handle_requests(&self) {
+    pub(crate) fn handle_requests(&self, tpt: &Tpt, hw: Hw<'_>) {
+        let before = self.answered.load(Relaxed);
         let mut requests = self.requests.lock();
         if let Some(requests) = &mut *requests {
-            requests.take_new(|request| self.handle(request));
+            requests.take_new(|request, ticket| self.handle(request, ticket));
+        }
+        drop(requests);
+        if self.answered.load(Relaxed) != before {
+            tpt.read_answers(hw, false);
         }
     }
 
-    fn handle(&self, request: &PageRequest) {
+    /// Returns the answer that can be given at once, if there is one.
+    fn handle(&self, request: &PageRequest, ticket: Ticket) -> Option<PageAnswer> {
         self.requested.fetch_add(1, Relaxed);
-        let miss = self.find(request.index).and_then(|(area, first)| {
-            let count = usize::from(request.count);
-            Miss::new(area, first, count)
+        let waits = request.kind == PageRequest::WAIT;
+        let missed = self.find(request.index).ok_or(EFAULT);
+        let queued = missed.and_then(|(area, first)| {
+            let ticket = waits.then_some(ticket);
+            fill::request(Miss::new(area, first, request, ticket)?)
         });
-        if !miss.is_some_and(fill::request) {
+        if queued.is_err() {
             self.dropped.fetch_add(1, Relaxed);
+        }
+        match (queued, waits) {
+            (Ok(()), true) => None,
+            (_, false) => Some(PageAnswer::FREE),
+            (Err(err), true) => {
+                self.answered.fetch_add(1, Relaxed);
+                Some(fill::answer_of(Err(err)))
+            }
+        }
+    }
+
+    /// Stores the answer to a transfer that waits. The device reads it when it is told to.
+    fn answer(&self, ticket: Ticket, answer: PageAnswer) {
+        self.answered.fetch_add(1, Relaxed);
+        if let Some(requests) = &*self.requests.lock() {
+            requests.answer(ticket, answer);
         }
     }
 
@@ -169,7 +209,9 @@ impl Optimistic {
         Counts {
             requests: self.requested.load(Relaxed),
             dropped: self.dropped.load(Relaxed),
+            answered: self.answered.load(Relaxed),
             filled: self.filled.load(Relaxed),
+            faulted: self.faulted.load(Relaxed),
             ended: self.ended.load(Relaxed),
         }
     }

@@ -125,6 +125,8 @@ pub(crate) struct RegionSetup<'a> {
     pub(crate) length: u64,
     pub(crate) runs: &'a [Run],
     pub(crate) remote: Option<Remote>,
+    /// For how long a transfer waits for a page of it; nothing if it does not.
+    pub(crate) wait: RegionFlags,
     /// Rights of peers from the beginning.
     pub(crate) export: Option<Access>,
 }
@@ -226,6 +228,20 @@ impl Tpt {
             Some(invalidator) => invalidator.invalidate_region(hw, region),
             None => hw.invalidate_region(region),
         }
+    }
+
+    /// Has the device read the answers to its requests for pages, some time later. Only a caller that
+    /// `may_wait` waits for room in the queue; bounded.
+    pub(crate) fn read_answers(&self, hw: Hw<'_>, may_wait: bool) {
+        if let Some(invalidator) = &self.invalidator {
+            // If it does not, transfers wait as long as their regions allow, and no longer.
+            let _ = invalidator.read_answers(hw, may_wait);
+        }
+    }
+
+    /// Returns true if transfers can wait for answers, which a queue tells the device to read.
+    pub(crate) fn can_answer(&self) -> bool {
+        self.invalidator.is_some()
     }
 
     /// Returns the configuration of the tables for the device.

@@ -99,7 +99,9 @@ fn show_optimistic(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Res
     let counts = shared.optimistic.counts();
     writeln!(f, "requests {}", counts.requests)?;
     writeln!(f, "dropped {}", counts.dropped)?;
+    writeln!(f, "answered {}", counts.answered)?;
     writeln!(f, "filled {}", counts.filled)?;
+    writeln!(f, "faulted {}", counts.faulted)?;
     writeln!(f, "ended {}", counts.ended)
 }
 

@@ -18,7 +18,10 @@ use kernel::{
 use crate::{
     device::Shared,
     hw::{
-        layout::Run,
+        layout::{
+            RegionFlags,
+            Run, //
+        },
         Hw,
         RegionOffset, //
     },
@@ -84,6 +87,7 @@ impl Owner<'_> {
     fn admit(&self, addr: u64, access: Access, length: u64) -> Result<(NewRegion<'_>, Share)> {
         let new = NewRegion {
             owner: self,
+            wait: RegionFlags::NONE,
             member: self.space.add_member(),
             addr,
             access,
@@ -97,6 +101,8 @@ impl Owner<'_> {
 /// A region that the device does not know yet.
 struct NewRegion<'a> {
     owner: &'a Owner<'a>,
+    /// For how long transfers wait for its pages.
+    wait: RegionFlags,
     member: Member,
     addr: u64,
     access: Access,
@@ -153,6 +159,7 @@ impl NewRegion<'_> {
             length: self.length,
             runs,
             remote: None,
+            wait: self.wait,
             export: None,
         };
         let guard = shared.gate.try_enter()?;

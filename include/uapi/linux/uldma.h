@@ -497,12 +497,26 @@ struct uldma_peer_query {
  *	page that is not; see Documentation/uldma/optimistic.rst
  */
 #define ULDMA_REGISTER_OPTIMISTIC (1U << 16)
+/**
+ * define ULDMA_REGISTER_LOOK_UP - with ULDMA_REGISTER_OPTIMISTIC: a transfer that
+ *	misses a page waits while the driver maps it, if that needs no I/O: it is
+ *	in the page cache, or has to be copied for its writer
+ */
+#define ULDMA_REGISTER_LOOK_UP (1U << 17)
+/**
+ * define ULDMA_REGISTER_PAGE_IN - the same, whatever it takes: the page is read from
+ *	its file or from swap, or made
+ */
+#define ULDMA_REGISTER_PAGE_IN (1U << 18)
+/** define ULDMA_REGISTER_MAX_LIMIT_US - the longest that a transfer waits, in microseconds */
+#define ULDMA_REGISTER_MAX_LIMIT_US 8388608
 
 /**
  * struct uldma_region_register - pin a range of memory and name it
  * @size: sizeof(struct uldma_region_register)
  * @flags: ULDMA_ACCESS_READ, ULDMA_ACCESS_WRITE, or both; and
- *	ULDMA_REGISTER_OPTIMISTIC, or not
+ *	ULDMA_REGISTER_OPTIMISTIC, or not; with that ULDMA_REGISTER_LOOK_UP or
+ *	ULDMA_REGISTER_PAGE_IN, or neither
  * @addr: first byte; any alignment
  * @length: bytes; not zero
  * @out_handle: the region; never zero
@@ -511,6 +525,10 @@ struct uldma_peer_query {
  * @out_shadow_offset: mmap offset of the region's shadow pages
  * @out_shadow_length: bytes of shadow pages: the pages that the range touches;
  *	shadow byte (@addr modulo page size) stands for byte @addr
+ * @limit_us: with ULDMA_REGISTER_LOOK_UP and ULDMA_REGISTER_PAGE_IN, the microseconds
+ *	for which a transfer waits for a page, 1 to ULDMA_REGISTER_MAX_LIMIT_US; the
+ *	driver takes the next power of two. Else zero
+ * @reserved: zero
  *
  * The pages are charged to RLIMIT_MEMLOCK once per address space and page. The
  * region means the pages that are mapped now, whatever is mapped later: memory
@@ -530,6 +548,8 @@ struct uldma_region_register {
 	__u32 out_index;
 	__aligned_u64 out_shadow_offset;
 	__aligned_u64 out_shadow_length;
+	__u32 limit_us;
+	__u32 reserved;
 };
 
 /**

@@ -33,7 +33,10 @@ use crate::{
         Hw, //
     },
     kernel_ext::{
-        hmm::Mapped,
+        hmm::{
+            Fault,
+            Mapped, //
+        },
         mmu_notifier::{
             Change,
             Event,
@@ -68,6 +71,8 @@ const IN_BLOCK: usize = OptimisticBlock::ENTRIES;
 pub(crate) struct Area {
     pub(super) space: Arc<Space>,
     range: PageRange,
+    /// How far the driver goes to have a page mapped that is missed.
+    pub(super) fault: Option<Fault>,
     /// The first and the last page entry, once there are some.
     indices: SetOnce<(u32, u32)>,
     #[pin]
@@ -85,7 +90,7 @@ pub(super) struct Entries {
 
 impl Area {
     /// Creates an area of `range` of the current process, of which `space` is that of `mm`. The device finds
-    /// entries without pages.
+    /// entries without pages. Those that it misses are mapped by a `fault`, or only if they are mapped.
     ///
     /// # Errors
     ///
@@ -94,7 +99,7 @@ impl Area {
     pub(crate) fn new(
         (space, mm): (&Arc<Space>, &MmWithUser),
         range: PageRange,
-        access: Access,
+        (access, fault): (Access, Option<Fault>),
     ) -> Result<IntervalNotifier<Self>> {
         space.prepare_watching(mm)?;
         let count = range.len().div_ceil(IN_BLOCK);
@@ -108,6 +113,7 @@ impl Area {
         let area = pin_init!(Self {
             space: space.clone(),
             range,
+            fault,
             indices: SetOnce::new(),
             entries <- new_mutex!(entries, "uldma::Area::entries"),
         });

@@ -62,9 +62,9 @@ pub(crate) enum InvalidateScope {
     Pages,
 }
 
-/// Invalidates regions without accesses to registers, as far as possible.
+/// Commands to the device about memory, without accesses to registers as far as possible.
 ///
-/// The implementation vouches for the same as [`Hw::invalidate_region`]: the command is issued
+/// The implementation vouches for the same as [`Hw::invalidate_region`]: an invalidation is issued
 /// after all writes of the caller to the tables, and has completed on return.
 pub(crate) trait Invalidator: Send + Sync {
     /// Invalidates `region`, and waits for that; bounded.
@@ -73,6 +73,14 @@ pub(crate) trait Invalidator: Send + Sync {
     ///
     /// `ETIMEDOUT` if the device does not answer.
     fn invalidate_region(&self, hw: Hw<'_>, region: u32) -> Result;
+
+    /// Has the device read the answers to its requests for pages, some time later. Only a caller that
+    /// `may_wait` waits for room in the queue; bounded.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is no room, `ETIMEDOUT` if the device does not answer, `ENODEV` if it is unbound.
+    fn read_answers(&self, hw: Hw<'_>, may_wait: bool) -> Result;
 }
 
 /// Proof that the device cannot access certain memory any more.

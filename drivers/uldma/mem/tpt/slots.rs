@@ -100,7 +100,7 @@ impl Tables {
     ) -> Result {
         let first = setup.runs.first().ok_or(EINVAL)?;
         let mut entry = RegionEntry {
-            flags: RegionFlags::VALID | setup.access.region_flags(),
+            flags: RegionFlags::VALID | setup.access.region_flags() | setup.wait,
             space: setup.space,
             offset: u64::try_from(setup.offset)?,
             length: setup.length,

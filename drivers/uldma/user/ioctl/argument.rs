@@ -46,7 +46,7 @@ arguments!(
     uldma_handle,
     uldma_query up to out_nodes,
     uldma_peer_query,
-    uldma_region_register,
+    uldma_region_register up to limit_us,
     uldma_region_export,
     uldma_region_import up to peer,
     uldma_region_query,

@@ -51,7 +51,10 @@ use crate::{
             Region, //
         }, //
     },
-    user_abi::access::Access, //
+    user_abi::{
+        access::Access,
+        miss_policy::MissPolicy, //
+    }, //
 };
 
 use super::{
@@ -83,13 +86,17 @@ impl OpenFile {
 
 pub(super) fn register(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_region_register = user.read()?;
-    let access = Access::from_flags(arg.flags & !ULDMA_REGISTER_OPTIMISTIC)?;
-    let register = match arg.flags & ULDMA_REGISTER_OPTIMISTIC {
-        0 => Region::register,
-        _ => Region::register_optimistic,
-    };
+    let access = Access::from_flags(arg.flags & !MissPolicy::FLAGS)?;
+    let on_miss = MissPolicy::from_abi(arg.flags, arg.limit_us)?;
+    zero(arg.reserved)?;
     open_file.make_region(user, &mut arg, |owner, arg| {
-        let region = register(&open_file.shared, owner, arg.addr, arg.length, access)?;
+        let (shared, addr, length) = (&open_file.shared, arg.addr, arg.length);
+        let region = match on_miss {
+            None => Region::register(shared, owner, addr, length, access),
+            Some(on_miss) => {
+                Region::register_optimistic(shared, owner, addr, length, (access, on_miss))
+            }
+        }?;
         arg.out_handle = owner.handle;
         arg.out_index = region.index();
         arg.out_shadow_offset = region.range().offset();
@@ -152,7 +159,7 @@ pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
 
 pub(super) fn charge(open_file: &OpenFile, user: &User) -> Result {
     let mut arg: uldma_region_charge = user.read()?;
-    Access::from_flags(arg.flags & !ULDMA_REGISTER_OPTIMISTIC)?;
+    Access::from_flags(arg.flags & !MissPolicy::FLAGS)?;
     open_file.check_space()?;
     open_file.shared.gate.check()?;
     let cost = open_file

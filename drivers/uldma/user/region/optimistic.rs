@@ -18,11 +18,15 @@ use crate::{
         tpt::Proof, //
     },
     uapi,
-    user_abi::access::Access, //
+    user_abi::{
+        access::Access,
+        miss_policy::MissPolicy, //
+    }, //
 };
 
 use super::{
     Backing,
+    NewRegion,
     Owner,
     Region,
     Use, //
@@ -63,7 +67,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the device has no optimistic entries; `EPERM` if the process does not run in the
+    /// `EOPNOTSUPP` if the device has no optimistic entries, or no transfers that wait for them; `EPERM` if the process does not run in the
     /// space of the owner; `EINVAL` and `EOVERFLOW` for a wrong range; `ENOSPC` if a table is full; `EDQUOT`
     /// beyond the limits of the user; `ENOMEM`; `EINTR` if a signal comes; `ENODEV` if the device is
     /// unbound.
@@ -72,10 +76,11 @@ impl Region {
         owner: &Owner<'_>,
         addr: u64,
         length: u64,
-        access: Access,
+        (access, on_miss): (Access, MissPolicy),
     ) -> Result<Self> {
         let space = owner.space;
-        if !shared.hw.geometry().is_optimistic {
+        let can_wait = on_miss.fault.is_none() || shared.tpt.can_answer();
+        if !shared.hw.geometry().is_optimistic || !can_wait {
             return Err(eopnotsupp());
         }
         let addr = untagged(addr);
@@ -87,8 +92,12 @@ impl Region {
         }
         let (new, share) = owner.admit(addr, access, length)?;
         let place = KBox::<Optimistic>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let area = Area::new((space, mm), pages, access)?;
+        let area = Area::new((space, mm), pages, (access, on_miss.fault))?;
         let run = area.watcher().run()?;
+        let new = NewRegion {
+            wait: on_miss.wait,
+            ..new
+        };
         new.enter(shared, share, place.write(Optimistic(area, [run])))
     }
 }
