@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What a person sees of registered memory, by the command line."""
 
+import itertools
 import json
 from typing import Any
 
@@ -51,9 +52,10 @@ def lost_memory_is_told(pair: Cluster) -> None:
 @case
 def optimistic_memory_is_free(pair: Cluster) -> None:
     """It is charged to no one, and locked nowhere."""
-    for kind in KINDS:
-        report = register(pair, f"--kind {kind} --optimistic")
-        what = f"{kind}: {report}"
+    ways = ("", "=look-up", "=page-in")
+    for kind, way in itertools.product(KINDS, ways):
+        report = register(pair, f"--kind {kind} --optimistic{way}")
+        what = f"{kind}{way}: {report}"
         expect(report["mode"] == "optimistic", what)
         expect(report["before"]["charge"] == 0, what)
         expect(report["registered"]["locked"] == report["region"]["areas"] == 0, what)

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
-use uldma::Name;
+use uldma::{Miss, Name};
+use uldma_papers::registrar::Mode;
 
 mod network;
 mod parse;
@@ -305,9 +306,15 @@ pub(crate) struct Register {
     /// Mechanism that keeps the pages in memory; all but the first are the paper's, for comparison
     #[arg(long, value_enum, default_value = "pinned")]
     pub(crate) mode: ModeArg,
-    /// Keep no page in memory: a transfer ends before the first one that is not there
-    #[arg(long, conflicts_with_all = ["mode", "blocks", "pages", "then", "cache"])]
-    pub(crate) optimistic: bool,
+    /// Keep no page in memory: what becomes of a transfer that misses one
+    #[arg(long, value_enum, value_name = "MISS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "exception",
+          conflicts_with_all = ["mode", "blocks", "pages", "then", "cache"])]
+    pub(crate) optimistic: Option<MissArg>,
+    /// Milliseconds for which a transfer waits for a page
+    #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=8388),
+          requires = "optimistic")]
+    pub(crate) limit_ms: u32,
     /// Register it this many times at once
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) times: u32,
@@ -504,13 +511,32 @@ pub(crate) enum ModeArg {
     ShmCtl,
 }
 
-impl From<ModeArg> for uldma_papers::registrar::Mode {
-    fn from(mode: ModeArg) -> Self {
+/// What becomes of a transfer that misses a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MissArg {
+    /// It ends at once
+    Exception,
+    /// It waits while the page is mapped, if that needs no I/O
+    LookUp,
+    /// It waits until the page comes, from wherever
+    PageIn,
+}
+
+impl Register {
+    /// Returns the mechanism, and the same for the registrar.
+    pub(crate) fn mode(&self) -> (ModeArg, Mode) {
+        let limit = Duration::from_millis(self.limit_ms.into());
+        let mode = match (self.optimistic, self.mode) {
+            (Some(MissArg::Exception), _) => Mode::Optimistic(Miss::Exception),
+            (Some(MissArg::LookUp), _) => Mode::Optimistic(Miss::LookUp(limit)),
+            (Some(MissArg::PageIn), _) => Mode::Optimistic(Miss::PageIn(limit)),
+            (None, ModeArg::Mlock) => Mode::Mlock,
+            (None, ModeArg::ShmCtl) => Mode::ShmCtl,
+            (None, ModeArg::Pinned | ModeArg::Optimistic) => Mode::Pinned,
+        };
         match mode {
-            ModeArg::Pinned => Self::Pinned,
-            ModeArg::Optimistic => Self::Optimistic,
-            ModeArg::Mlock => Self::Mlock,
-            ModeArg::ShmCtl => Self::ShmCtl,
+            Mode::Optimistic(_) => (ModeArg::Optimistic, mode),
+            _ => (self.mode, mode),
         }
     }
 }

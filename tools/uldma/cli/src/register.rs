@@ -91,11 +91,8 @@ pub(crate) fn run(common: &Common, args: &Register) -> Result<()> {
     if args.cache {
         device.set_pin_cache(true)?;
     }
-    let mode = match args.optimistic {
-        true => ModeArg::Optimistic,
-        false => args.mode,
-    };
-    let registrar = Registrar::new(&device, mode.into());
+    let (mode, mechanism) = args.mode();
+    let registrar = Registrar::new(&device, mechanism);
     // Read once per memory, and neither counted nor timed.
     let segment = registrar.segment(&memory)?;
     let before = match mode {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 
-use crate::{sys, uapi, Device, Error, Result};
+use crate::{sys, uapi, Device, Error, Miss, Result};
 
 /// Access rights of the device, or of the peer, to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Entry {
         length: u64,
         access: Access,
     ) -> Result<Self> {
-        Self::enter(device, address, length, access, 0).map_err(|errno| {
+        Self::enter(device, address, length, access, (0, 0)).map_err(|errno| {
             let pinned = device.query().ok().map(|query| query.mm_pinned);
             // Memory that is pinned already needs no further charge.
             let charge = device.charge(address, length, access).ok();
@@ -91,9 +91,9 @@ impl Entry {
         address: u64,
         length: u64,
         access: Access,
+        miss: Miss,
     ) -> Result<Self> {
-        let flag = uapi::ULDMA_REGISTER_OPTIMISTIC;
-        Self::enter(device, address, length, access, flag)
+        Self::enter(device, address, length, access, miss.flags())
             .map_err(|errno| Error::system(format!("register {length} bytes unpinned"), errno))
     }
 
@@ -102,10 +102,11 @@ impl Entry {
         address: u64,
         length: u64,
         access: Access,
-        flag: u32,
+        (flags, limit_us): (u32, u32),
     ) -> std::result::Result<Self, Errno> {
         let argument = uapi::uldma_region_register {
-            flags: access.flags() | flag,
+            flags: access.flags() | flags,
+            limit_us,
             addr: address,
             length,
             ..Default::default()

@@ -101,6 +101,7 @@ mod memlock;
 mod memory;
 mod message;
 mod method;
+mod miss;
 mod mmio;
 mod name;
 pub mod pcic;
@@ -154,6 +155,7 @@ pub use message::{
 };
 pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};
+pub use miss::Miss;
 pub use name::{BadName, Name};
 pub use peer::{Peer, PeerInfo};
 pub use queue::{Batch, Queue};

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use crate::entry::{Access, Entry};
-use crate::{Blocks, Buffer, Device, Error, Memory, RegionInfo, Result};
+use crate::{Blocks, Buffer, Device, Error, Memory, Miss, RegionInfo, Result};
 
 /// Memory that a transfer can name: a region of this process, or an import of a peer's.
 pub trait Registered: sealed::Registered {
@@ -91,23 +91,24 @@ impl Device {
         Ok(Borrowed { entry })
     }
 
-    /// Registers a part of memory without pinning it. The device accesses what is in memory, and ends a
-    /// transfer with [`crate::Refusal::NotResident`] before the first page that is not. The addresses
-    /// refer to what is mapped there at each time.
+    /// Registers a part of memory without pinning it. The device accesses what is in memory; a transfer
+    /// ends before the first page that is not, or waits for it, as `miss` says. The addresses refer to
+    /// what is mapped there at each time.
     ///
     /// # Errors
     ///
     /// [`Error::Range`] when the part does not exist; [`Error::System`]: EOPNOTSUPP when the device has no
-    /// optimistic entries, ENOSPC when its table is full, EDQUOT when this user's share of it is used
+    /// optimistic entries, EINVAL for a limit of [`Miss`] that is 0 or too long, ENOSPC when its table is full, EDQUOT when this user's share of it is used
     /// up.
     pub fn register_optimistic(
         &self,
         memory: &Memory,
         part: Range<u64>,
         access: Access,
+        miss: Miss,
     ) -> Result<Borrowed> {
         let (start, length) = memory.locate(&part)?;
-        let entry = Entry::register_optimistic(self, start, length, access)?;
+        let entry = Entry::register_optimistic(self, start, length, access, miss)?;
         Ok(Borrowed { entry })
     }
 

@@ -64,7 +64,7 @@ mod shm_counter;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use uldma::{Access, Borrowed, Device, Memory, Result};
+use uldma::{Access, Borrowed, Device, Memory, Miss, Result};
 
 pub use agent::{Action, Answer};
 pub use segment::{Segment, Span};
@@ -79,8 +79,8 @@ pub enum Mode {
     /// Only the driver's pins.
     #[default]
     Pinned,
-    /// None: the pages may go, and transfers that miss them end.
-    Optimistic,
+    /// None: the pages may go, and transfers that miss them end, or wait.
+    Optimistic(Miss),
     /// Also mlock(), by the protocol of §4.1.2: lock the range, then call the driver, then act on
     /// the counters.
     Mlock,
@@ -129,7 +129,7 @@ impl Registrar {
     /// [`uldma::Error::System`] when `/proc/self/maps` cannot be read.
     pub fn segment(&self, memory: &Memory) -> Result<Option<Segment>> {
         match self.inner.mode {
-            Mode::Pinned | Mode::Optimistic => Ok(None),
+            Mode::Pinned | Mode::Optimistic(_) => Ok(None),
             Mode::Mlock | Mode::ShmCtl => {
                 Segment::containing(memory.address(), memory.length()).map(Some)
             }
@@ -155,7 +155,7 @@ impl Registrar {
         let given = Span { start, length };
         let device = &self.inner.device;
         let driver = || match self.inner.mode {
-            Mode::Optimistic => device.register_optimistic(memory, part, access),
+            Mode::Optimistic(miss) => device.register_optimistic(memory, part, access, miss),
             _ => device.register_memory(memory, part, access),
         };
         let mut answer = None;
