@@ -25,6 +25,7 @@ PROGRAMS = (
     "uldma:uldma_event",
     "uldma:uldma_unbind",
     "uldma:uldma_optimistic",
+    "uldma:uldma_optimistic_wait",
 )
 # In flight is where a mapping that is stale could be used. It is slow, as each page goes from the
 # guest to the device.

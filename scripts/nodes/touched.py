@@ -20,7 +20,7 @@ def _programs(*names: str) -> tuple[str, ...]:
 
 
 OPTIMISTIC = (
-    *_programs("optimistic", "peer_optimistic"),
+    *_programs("optimistic", "optimistic_wait", "peer_optimistic"),
     "nodes:registering",
     "nodes:held",
 )

@@ -49,6 +49,17 @@ static __u32 method(struct chance *c)
 	return one_in(c, 8) ? below(c, 40) : usual[below(c, ARRAY_SIZE(usual))];
 }
 
+/* Seldom, what is wrong: a wait of what is pinned, for no time, or for too long. */
+static void fill_waits(struct chance *c, struct uldma_region_register *a)
+{
+	if (a->flags & ULDMA_REGISTER_OPTIMISTIC ? one_in(c, 2) : one_in(c, 32)) {
+		a->flags |= one_in(c, 2) ? ULDMA_REGISTER_LOOK_UP : ULDMA_REGISTER_PAGE_IN;
+		a->limit_us = one_in(c, 16) ? draw(c) : 1 + below(c, 100000);
+	}
+	if (one_in(c, 64))
+		a->limit_us = one_in(c, 2);
+}
+
 static void fill_region(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 			union uldma_args *a)
 {
@@ -56,10 +67,12 @@ static void fill_region(struct chance *c, struct world *w, struct open_file *o, 
 	case ULDMA_CMD_REGION_REGISTER:
 	case ULDMA_CMD_REGION_CHARGE:
 		a->region_register.flags = rights(c);
-		if (one_in(c, 4))
-			a->region_register.flags |= ULDMA_REGISTER_OPTIMISTIC;
 		a->region_register.addr = address(c);
 		a->region_register.length = length(c);
+		if (one_in(c, 4))
+			a->region_register.flags |= ULDMA_REGISTER_OPTIMISTIC;
+		if (number == ULDMA_CMD_REGION_REGISTER)
+			fill_waits(c, &a->region_register);
 		break;
 	case ULDMA_CMD_REGION_WINDOW:
 		a->region_window.flags = rights(c);

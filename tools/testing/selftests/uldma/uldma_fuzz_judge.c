@@ -56,6 +56,17 @@ static void judge_memory(struct world *w, int process, const struct device *d, _
 	may(v, ENOMEM, process == POOR);
 }
 
+/* What has transfers wait, has a limit, and is optimistic. */
+static void judge_waits(const struct uldma_region_register *a, struct verdict *v)
+{
+	__u32 ways = a->flags & ULDMA_WAITS;
+
+	must(v, EINVAL, ways == ULDMA_WAITS);
+	must(v, EINVAL, ways && !(a->flags & ULDMA_REGISTER_OPTIMISTIC));
+	must(v, EINVAL, !ways != !a->limit_us);
+	must(v, EINVAL, a->limit_us > ULDMA_REGISTER_MAX_LIMIT_US);
+}
+
 /* Addresses, whatever is mapped there. */
 static void judge_optimistic(int process, const struct device *d, __u64 addr, __u64 length,
 			     struct verdict *v)
@@ -170,6 +181,7 @@ static void judge_region(struct world *w, int process, const struct order *order
 	switch (calls[order->call].number) {
 	case ULDMA_CMD_REGION_REGISTER:
 		must(v, EINVAL, !(a->region_register.flags & RW));
+		judge_waits(&a->region_register, v);
 		if (a->region_register.flags & ULDMA_REGISTER_OPTIMISTIC) {
 			judge_optimistic(process, d, a->region_register.addr,
 					 a->region_register.length, v);

@@ -89,6 +89,37 @@ TEST_F(peer_optimistic, writes_outlive_the_mapping)
 	EXPECT_EQ(-1, pattern_check(self->copy, 4 * self->page, 3));
 }
 
+/* The peer's transfer sleeps until the owner's driver has mapped the page cache's. */
+TEST_F(peer_optimistic, transfers_wait_for_pages)
+{
+	size_t length = PAGES * self->page;
+	struct region r;
+	__u64 bytes;
+
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_EXPORT_PAGES,
+			       { 1, NAME + 1, length,
+				 RW | ULDMA_REGISTER_OPTIMISTIC |
+					 ULDMA_REGISTER_LOOK_UP }));
+	ASSERT_EQ(0, peer_call(&self->peer, PEER_FILL, { 1, 4 }));
+	ASSERT_EQ(0, region_import(self->fd, NAME + 1, RW, &r));
+	for (int i = 0; i < 3; i++) {
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_UNMAP_PAGES,
+				       { 1, 0, length }));
+		memset(self->copy, 0, length);
+		ASSERT_EQ(0, copy(self->fd, &self->to, 0, &r, 0, length,
+				  &bytes));
+		EXPECT_EQ(length, bytes);
+		EXPECT_EQ(-1, pattern_check(self->copy, length, 4 + i));
+		ASSERT_EQ(0, peer_call(&self->peer, PEER_UNMAP_PAGES,
+				       { 1, 0, length }));
+		pattern_fill(self->copy, length, 5 + i);
+		ASSERT_EQ(0, copy(self->fd, &r, 0, &self->to, 0, length,
+				  &bytes));
+		EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK,
+					{ 1, 0, length, 5 + i }));
+	}
+}
+
 TEST_F(peer_optimistic, the_connection_lives_on)
 {
 	__u64 bytes;

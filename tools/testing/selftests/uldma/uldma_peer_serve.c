@@ -102,7 +102,7 @@ static int slot_open(struct slot *slot)
 
 static int slot_export(struct slot *slot, __u64 name, __u32 access)
 {
-	__u32 how = access & ULDMA_REGISTER_OPTIMISTIC;
+	__u32 how = access & ~RW;
 	int ret = slot_open(slot);
 
 	return ret ?: region_register(slot->fd, range(slot), slot->length,

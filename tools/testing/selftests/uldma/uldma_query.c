@@ -49,8 +49,10 @@ static const struct uldma_call calls[] = {
 			.addr = 4096,
 			.length = 1,
 		},
+		FIRST(region_register, limit_us),
+		RESERVED(region_register),
 		.result = -EFAULT,
-		.known_flags = RW | ULDMA_REGISTER_OPTIMISTIC,
+		.known_flags = RW | ULDMA_REGISTER_OPTIMISTIC | ULDMA_WAITS,
 	},
 	[REGION_UNREGISTER] = {
 		.cmd = ULDMA_IOC_REGION_UNREGISTER,
@@ -106,7 +108,7 @@ static const struct uldma_call calls[] = {
 			.addr = 4096,
 			.length = 1,
 		},
-		.known_flags = RW | ULDMA_REGISTER_OPTIMISTIC,
+		.known_flags = RW | ULDMA_REGISTER_OPTIMISTIC | ULDMA_WAITS,
 	},
 	[REGION_BLOCKS] = {
 		.cmd = ULDMA_IOC_REGION_BLOCKS,

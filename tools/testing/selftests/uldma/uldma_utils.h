@@ -112,14 +112,17 @@ struct region {
 	char *shadow;
 };
 
-static inline int region_register(int fd, const void *addr, __u64 length,
-				  __u32 access, struct region *r)
+/* Registers memory; transfers wait for its pages for @limit_us. */
+static inline int region_register_for(int fd, const void *addr, __u64 length,
+				      __u32 access, __u32 limit_us,
+				      struct region *r)
 {
 	struct uldma_region_register arg = {
 		.size = sizeof(arg),
 		.flags = access,
 		.addr = (uintptr_t)addr,
 		.length = length,
+		.limit_us = limit_us,
 	};
 	int ret = uldma_ioctl(fd, ULDMA_IOC_REGION_REGISTER, &arg);
 
@@ -132,6 +135,16 @@ static inline int region_register(int fd, const void *addr, __u64 length,
 		.shadow_length = arg.out_shadow_length,
 	};
 	return ret;
+}
+
+#define ULDMA_WAITS (ULDMA_REGISTER_LOOK_UP | ULDMA_REGISTER_PAGE_IN)
+
+static inline int region_register(int fd, const void *addr, __u64 length,
+				  __u32 access, struct region *r)
+{
+	__u32 limit = access & ULDMA_WAITS ? ULDMA_REGISTER_MAX_LIMIT_US : 0;
+
+	return region_register_for(fd, addr, length, access, limit, r);
 }
 
 static inline int region_unregister(int fd, __u32 handle)
