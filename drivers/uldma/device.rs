@@ -42,6 +42,8 @@
 //! * Notifications of the memory manager take `Subscription::invalidations`, `DeferredWork::space` and
 //!   `SpaceEnd::open_file`, one after the other; or `Area::entries`, and then what an invalidation takes, with
 //!   a gate of their own, which unbinding closes once the device does no DMA. Context switches take no lock.
+//! * `Area::held` is taken by work that enters pages, and under it memory is allocated; `Area::entries` and the
+//!   lock of the tables are taken under it.
 //! * `Optimistic::requests` is taken by the thread of the interrupts, and then `Optimistic::areas`, which is
 //!   innermost but for `Filler::misses`.
 

@@ -52,6 +52,38 @@ enum Own {
     Retracted(DmaMapping),
 }
 
+/// A block of entries without pages, for all blocks of an area of which none has been entered yet.
+pub(crate) struct AbsentBlock {
+    shared: Coherent<[PageEntry]>,
+    entry: PageEntry,
+}
+
+impl AbsentBlock {
+    /// Creates a block of entries of `space`, with `rights`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(dev: &Device<Bound>, space: u32, rights: PageWord) -> Result<Self> {
+        let entry = PageEntry::new(PageWord::OPTIMISTIC | rights, space, 0)?;
+        let shared = absent_entries(dev, entry)?;
+        Ok(Self { shared, entry })
+    }
+
+    /// Bus address of the block.
+    pub(crate) fn address(&self) -> DmaAddress {
+        dma_address(&self.shared)
+    }
+}
+
+fn absent_entries(dev: &Device<Bound>, absent: PageEntry) -> Result<Coherent<[PageEntry]>> {
+    let entries = Coherent::zeroed_slice(dev, OptimisticBlock::ENTRIES, GFP_KERNEL)?;
+    for place in 0..OptimisticBlock::ENTRIES {
+        absent.publish(&entries, place)?;
+    }
+    Ok(entries)
+}
+
 /// A block whose entries come and go with the pages that are mapped in a process.
 pub(crate) struct OptimisticBlock {
     /// The copy that the device reads.
@@ -67,24 +99,21 @@ impl OptimisticBlock {
     /// Entries of a block.
     pub(crate) const ENTRIES: usize = Table::<PageEntry>::PER_BLOCK;
 
-    /// Creates a block of entries without pages, each of `space` and with `rights`.
+    /// Creates a block to be used instead of `absent`, with the same entries.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(dev: &Device<Bound>, space: u32, rights: PageWord) -> Result<Self> {
-        let absent = PageEntry::new(PageWord::OPTIMISTIC | rights, space, 0)?;
+    pub(crate) fn new(dev: &Device<Bound>, absent: &AbsentBlock) -> Result<Self> {
         let mut own = KVec::with_capacity(Self::ENTRIES, GFP_KERNEL)?;
-        let shared = Coherent::zeroed_slice(dev, Self::ENTRIES, GFP_KERNEL)?;
-        for place in 0..Self::ENTRIES {
+        for _ in 0..Self::ENTRIES {
             own.push(Own::Empty, GFP_KERNEL)?;
-            absent.publish(&shared, place)?;
         }
         Ok(Self {
-            shared,
+            shared: absent_entries(dev, absent.entry)?,
             own,
             used: 0,
-            absent,
+            absent: absent.entry,
         })
     }
 

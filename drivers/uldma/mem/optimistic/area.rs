@@ -29,7 +29,10 @@ use kernel::{
 use crate::{
     hw::{
         layout::Run,
-        table::optimistic::OptimisticBlock,
+        table::optimistic::{
+            AbsentBlock,
+            OptimisticBlock, //
+        },
         Hw, //
     },
     kernel_ext::{
@@ -75,15 +78,24 @@ pub(crate) struct Area {
     pub(super) fault: Option<Fault>,
     /// The first and the last page entry, once there are some.
     indices: SetOnce<(u32, u32)>,
+    /// The same numbers, as long as they are the area's. Blocks are replaced under it.
+    #[pin]
+    held: Mutex<Option<Held>>,
     #[pin]
     pub(super) entries: Mutex<Entries>,
 }
 
+/// What an area has as long as the device knows it.
+struct Held {
+    indices: Indices,
+    /// What the device finds where no page has been entered.
+    absent: AbsentBlock,
+}
+
 /// The page entries of an area.
 pub(super) struct Entries {
-    /// Empty once the area has ended.
-    blocks: KVVec<OptimisticBlock>,
-    indices: Option<Indices>,
+    /// None where no page has been entered. Empty once the area has ended.
+    blocks: KVVec<Option<OptimisticBlock>>,
     /// True once nothing is entered any more.
     is_dead: bool,
 }
@@ -104,10 +116,12 @@ impl Area {
         space.prepare_watching(mm)?;
         let count = range.len().div_ceil(IN_BLOCK);
         let share = Share::new(space.payer(), Resource::Pages, Indices::price(count))?;
-        let blocks = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        let mut blocks = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..count {
+            blocks.push(None, GFP_KERNEL_ACCOUNT)?;
+        }
         let entries = Entries {
-            blocks: KVVec::new(),
-            indices: None,
+            blocks,
             is_dead: false,
         };
         let area = pin_init!(Self {
@@ -115,43 +129,51 @@ impl Area {
             range,
             fault,
             indices: SetOnce::new(),
+            held <- new_mutex!(None, "uldma::Area::held"),
             entries <- new_mutex!(entries, "uldma::Area::entries"),
         });
         let length = range.len() * PAGE_SIZE;
         let area = IntervalNotifier::new(mm, range.address(), length, area, space.remover())?;
-        Self::add_blocks(&area, share, blocks, access)?;
+        Self::add_entries(&area, share, access)?;
         Ok(area)
     }
 
-    /// Adds the entries, for which there is room in `blocks`, and the area to those of the device.
+    /// Adds the entries, and the area to those of the device.
     ///
     /// Apart from the rest, which is charged to the process and so may let it sleep.
-    fn add_blocks(
-        area: &IntervalNotifier<Self>,
-        share: Share,
-        room: KVVec<OptimisticBlock>,
-        access: Access,
-    ) -> Result {
+    fn add_entries(area: &IntervalNotifier<Self>, share: Share, access: Access) -> Result {
         let this = area.watcher();
         let (device, space) = (this.space.access(), this.space.id());
         let guard = device.gate.try_enter()?;
-        // Dropped before the gate is left.
-        let mut blocks = room;
-        let mut addresses = KVVec::new();
-        for _ in 0..this.pages().div_ceil(IN_BLOCK) {
-            let block = OptimisticBlock::new(guard.dev(), space, access.page_flags())?;
-            addresses.push(block.address(), GFP_KERNEL)?;
-            blocks.push(block, GFP_KERNEL)?;
-        }
+        let count = this.pages().div_ceil(IN_BLOCK);
+        let absent = AbsentBlock::new(guard.dev(), space, access.page_flags())?;
         let room = device.optimistic.room()?;
-        let indices = device.tpt.add_blocks(share, &addresses)?;
+        let indices = device.tpt.add_blocks(share, count, absent.address())?;
         this.indices.populate((indices.first(), indices.last()));
-        let mut entries = this.entries.lock();
-        entries.blocks = blocks;
-        entries.indices = Some(indices);
-        drop(entries);
+        *this.held.lock() = Some(Held { indices, absent });
         device.optimistic.add(room, area);
         Ok(())
+    }
+
+    /// Makes room to enter page `number`. This allocates memory, so the caller holds no lock.
+    ///
+    /// # Errors
+    ///
+    /// `ESRCH` if the area has ended, `ENOMEM`, `EINVAL` without such a page, `ENODEV` without tables.
+    pub(super) fn make_room(&self, device: &DeviceAccess<'_>, hw: Hw<'_>, number: usize) -> Result {
+        let place = number / IN_BLOCK;
+        let is_missing = |entries: &Entries| matches!(entries.blocks.get(place), Some(None));
+        if !is_missing(&self.entries.lock()) {
+            return Ok(());
+        }
+        let held = self.held.lock();
+        let held = held.as_ref().ok_or(ESRCH)?;
+        let block = OptimisticBlock::new(hw.dev(), &held.absent)?;
+        let address = block.address();
+        if let Some(missing) = self.entries.lock().blocks.get_mut(place) {
+            *missing = Some(block);
+        }
+        device.tpt.set_block(&held.indices, place, address)
     }
 
     /// The last page entry.
@@ -205,14 +227,17 @@ impl Area {
         if let Some(guard) = device.optimistic.gate.enter() {
             // Before its numbers are free: the next area may get the same.
             device.optimistic.remove(self);
-            let (blocks, indices) = {
+            // No block is made from here on.
+            let held = self.held.lock().take();
+            let blocks = {
                 let mut entries = self.entries.lock();
                 let ended = entries.end(guard.dev(), 0..self.pages(), proof);
                 device.optimistic.count_ended(ended);
-                entries.take()
+                core::mem::take(&mut entries.blocks)
             };
-            if let Some(indices) = indices {
+            if let Some(Held { indices, absent }) = held {
                 device.tpt.remove_blocks(indices);
+                drop(absent);
             }
             // The device does not find them any more.
             drop(blocks);
@@ -222,11 +247,12 @@ impl Area {
     /// Takes out all pages of a device that does no DMA any more.
     pub(super) fn tear_down(&self, dev: &Device<Bound>, proof: &Proof) {
         self.retract();
+        let held = self.held.lock().take();
         let mut entries = self.entries.lock();
         entries.end(dev, 0..self.pages(), proof);
-        let left = entries.take();
+        let blocks = core::mem::take(&mut entries.blocks);
         drop(entries);
-        drop(left);
+        drop((held, blocks));
     }
 }
 
@@ -275,11 +301,6 @@ impl Area {
 }
 
 impl Entries {
-    /// Takes what is left of an area that has ended.
-    fn take(&mut self) -> (KVVec<OptimisticBlock>, Option<Indices>) {
-        (core::mem::take(&mut self.blocks), self.indices.take())
-    }
-
     /// Passes each block with some of the pages `numbers` to `each`, with their places in it.
     fn for_each(
         &mut self,
@@ -290,7 +311,7 @@ impl Entries {
         while next < numbers.end {
             let start = next / IN_BLOCK * IN_BLOCK;
             let end = numbers.end.min(start + IN_BLOCK);
-            if let Some(block) = self.blocks.get_mut(next / IN_BLOCK) {
+            if let Some(Some(block)) = self.blocks.get_mut(next / IN_BLOCK) {
                 each(block, next - start..end - start);
             }
             next = end;
@@ -325,7 +346,8 @@ impl Entries {
             return Err(ESRCH);
         }
         let (block, place) = (number / IN_BLOCK, number % IN_BLOCK);
-        let block = self.blocks.get_mut(block).ok_or(EINVAL)?;
+        let block = self.blocks.get_mut(block).and_then(Option::as_mut);
+        let block = block.ok_or(EINVAL)?;
         match block.enter(hw.dev(), place, page) {
             Err(EBUSY) => {}
             result => return result,

@@ -127,6 +127,7 @@ impl Miss {
             let device = area.space.access();
             let guard = device.gate.try_enter()?;
             let hw = Hw::new(guard.dev(), device.hw);
+            area.make_room(&device, hw, self.first)?;
             let (mut usable, mut end) = (0, Ok(()));
             let mut entries = area.entries.lock();
             let is_current = found.if_current(&self.area, &mut *entries, |entries, pages| {

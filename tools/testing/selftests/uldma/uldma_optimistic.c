@@ -120,6 +120,45 @@ TEST_F(optimistic, ends_before_a_page_that_is_missing)
 	EXPECT_EQ(0, READ(0, 4));
 }
 
+/* Entries are made where a page is first missed, some hundred at a time. */
+TEST_F(optimistic, large_regions_fill_bit_by_bit)
+{
+	size_t pages = 2000, length = pages * self->page;
+	size_t part = 300 * self->page, at;
+	struct region r, to;
+	char *buf, *copied;
+	__u64 bytes;
+
+	buf = mmap(NULL, length, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ASSERT_NE(MAP_FAILED, buf);
+	copied = buffer(part);
+	ASSERT_NE(NULL, copied);
+	ASSERT_EQ(0, region_register(self->fd, copied, part, RW, &to));
+	ASSERT_EQ(0, region_register(self->fd, buf, length, OPTIMISTIC, &r));
+	/* The last page first. */
+	buf[length - 1] = 9;
+	ASSERT_EQ(0, copy_all(self->fd, &to, 0, &r, length - self->page,
+			      self->page));
+	EXPECT_EQ(9, copied[self->page - 1]);
+	EXPECT_EQ(ULDMA_DMA_NOT_RESIDENT,
+		  copy(self->fd, &to, 0, &r, 0, part, &bytes));
+	EXPECT_EQ(0, bytes);
+	for (at = 0; at + part <= length; at += 2 * part) {
+		pattern_fill(buf + at, part, 1 + at / part);
+		ASSERT_EQ(0, copy_all(self->fd, &to, 0, &r, at, part));
+		EXPECT_EQ(-1, pattern_check(copied, part, 1 + at / part));
+	}
+	/* All of them end at once. */
+	ASSERT_EQ(0, madvise(buf, length, MADV_DONTNEED));
+	for (at = 0; at + part <= length; at += part) {
+		EXPECT_EQ(ULDMA_DMA_NOT_RESIDENT,
+			  copy(self->fd, &to, 0, &r, at, part, &bytes));
+		EXPECT_EQ(0, bytes);
+	}
+	EXPECT_EQ(0, region_unregister(self->fd, r.handle));
+}
+
 TEST_F(optimistic, rights_are_those_of_the_region)
 {
 	struct region r;
