@@ -75,6 +75,7 @@ BINARY_NAMES = ("uldma", "uldma-bench")
 SAMPLE_NAMES = (
     "broadcast",
     "copy",
+    "optimistic",
     "stale",
     "connection",
     "channels",
