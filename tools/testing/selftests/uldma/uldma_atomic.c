@@ -117,6 +117,42 @@ TEST_F(atomic, threads)
 	free(seen);
 }
 
+/* Of memory that nothing pins, a load never waits for the page: it fails. */
+TEST_F(atomic, words_that_are_not_there)
+{
+	size_t page = page_size();
+	struct region r;
+	__u64 *at, was;
+
+	at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+		  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(MAP_FAILED, at);
+	ASSERT_EQ(0, madvise(at, 2 * page, MADV_NOHUGEPAGE));
+	was = region_register(self->fd, at, 2 * page,
+			      RW | ULDMA_REGISTER_OPTIMISTIC, &r);
+	if (was == (__u64)-EOPNOTSUPP)
+		SKIP(return, "the device has no optimistic entries");
+	ASSERT_EQ(0, was);
+	ASSERT_EQ(0, region_map(self->fd, &r, PROT_READ | PROT_WRITE));
+	EXPECT_EQ(IMPOSSIBLE, fetch_add(&r, 8));
+	at[1] = 5;
+	/* The driver has been told; each look counts if it finds the page. */
+	for (int i = 0; i < 1000000; i++) {
+		was = fetch_add(&r, 8);
+		if (was != IMPOSSIBLE)
+			break;
+		sched_yield();
+	}
+	EXPECT_EQ(5, was);
+	EXPECT_EQ(6, READ_ONCE(at[1]));
+	EXPECT_EQ(6, fetch_add(&r, 8));
+	EXPECT_EQ(IMPOSSIBLE, fetch_add(&r, page + 8));
+	/* What the device adds is not lost with the page table's entry. */
+	ASSERT_EQ(0, mprotect(at, page, PROT_READ));
+	EXPECT_EQ(IMPOSSIBLE, fetch_add(&r, 8));
+	EXPECT_EQ(7, READ_ONCE(at[1]));
+}
+
 static int add_in_child(void *arg)
 {
 	__u64 *word = arg;
