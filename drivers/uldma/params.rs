@@ -30,6 +30,11 @@ pub(crate) fn revalidate_ms() -> u32 {
     parameter(&module_parameters::revalidate_ms)
 }
 
+/// Returns how many pages that nothing pins a device may have entered; 0 for its default.
+pub(crate) fn optimistic_entries() -> usize {
+    parameter(&module_parameters::optimistic_entries)
+}
+
 /// Returns the number of nodes that share an ivshmem device.
 pub(crate) fn ivshmem_nodes() -> u32 {
     parameter(&module_parameters::ivshmem_nodes)

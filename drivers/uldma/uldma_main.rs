@@ -119,6 +119,10 @@ kernel::prelude::module! {
             default: 67108864,
             description: "Size of the pin cache of each address space in bytes; 0: no cache",
         },
+        optimistic_entries: usize {
+            default: 0,
+            description: "Maximum of pages of optimistic regions that a device knows at a time, a quarter of them for each process; 0: its page table, or 16384 with an IOMMU",
+        },
         revalidate_ms: u32 {
             default: 1000,
             description: "Timeout in milliseconds for which the driver waits for file locks of other processes before it revalidates regions",

@@ -21,6 +21,7 @@ def _programs(*names: str) -> tuple[str, ...]:
 
 OPTIMISTIC = (
     *_programs("optimistic", "optimistic_wait", "peer_optimistic"),
+    "nodes:optimistic",
     "nodes:registering",
     "nodes:held",
 )

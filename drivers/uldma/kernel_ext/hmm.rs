@@ -240,6 +240,12 @@ impl DmaMapping {
         self.page == mapped.page
     }
 
+    /// Notes for the memory manager that the device has accessed the page.
+    pub(crate) fn accessed(&self) {
+        // SAFETY: The page is mapped in the process as long as there is this mapping.
+        unsafe { uldma_page_accessed(self.page.0.as_ptr(), false) };
+    }
+
     /// Ends the mapping, which the device does not use any more. Notes for the memory manager whether
     /// the device has accessed the page, and written it.
     pub(crate) fn end(self, dev: &Device<Bound>, accessed: bool, written: bool) {

@@ -39,19 +39,26 @@ use crate::{
         Hw, //
     },
     kernel_ext::{
+        dma,
         gate::Gate,
         mmu_notifier::IntervalNotifier, //
     },
-    mem::tpt::{
-        Proof,
-        Tpt, //
+    mem::{
+        lmm::space::Space,
+        tpt::{
+            Proof,
+            Tpt, //
+        }, //
     },
+    params, //
 };
 
 pub(crate) mod area;
+mod clock;
 pub(crate) mod fill;
 
 use area::Area;
+use clock::Clock;
 use fill::Miss;
 
 /// The memory of an area's place.
@@ -72,6 +79,12 @@ pub(crate) struct Counts {
     pub(crate) faulted: u64,
     /// Pages that were taken out.
     pub(crate) ended: u64,
+    /// Those of them that made room for others.
+    pub(crate) evicted: u64,
+    /// Pages that are entered now.
+    pub(crate) entered: usize,
+    /// Maximum of them.
+    pub(crate) limit: usize,
 }
 
 /// The areas of one device.
@@ -86,6 +99,7 @@ pub(crate) struct Optimistic {
     /// None if the device requests no pages, or is unbound.
     #[pin]
     requests: Mutex<Option<PageRequests>>,
+    clock: Clock,
     requested: Atomic<u64>,
     dropped: Atomic<u64>,
     answered: Atomic<u64>,
@@ -105,12 +119,14 @@ impl Optimistic {
         geometry: &'a Geometry,
     ) -> impl PinInit<Self, Error> + 'a {
         pin_init::pin_init_scope(move || {
+            let limit = entries_of(dev, geometry)?;
             let requests = geometry.is_optimistic.then(|| PageRequests::new(dev));
             let requests = requests.transpose()?;
             Ok(try_pin_init!(Self {
                 gate: Arc::pin_init(Gate::new(dev), GFP_KERNEL)?,
                 areas <- new_mutex!(RBTree::new(), "uldma::Optimistic::areas"),
                 requests <- new_mutex!(requests, "uldma::Optimistic::requests"),
+                clock: Clock::new(limit),
                 requested: Atomic::new(0),
                 dropped: Atomic::new(0),
                 answered: Atomic::new(0),
@@ -199,13 +215,16 @@ impl Optimistic {
         }
     }
 
-    fn count_ended(&self, pages: usize) {
+    /// Counts pages of `space` that were taken out, and makes room for others.
+    fn count_ended(&self, space: &Space, pages: usize) {
         // A usize has 64 bits where this driver can be built.
         self.ended.fetch_add(pages as u64, Relaxed);
+        self.clock.give_back(&space.filler().entered, pages);
     }
 
     /// Returns the counters.
     pub(crate) fn counts(&self) -> Counts {
+        let (entered, limit) = self.clock.entered();
         Counts {
             requests: self.requested.load(Relaxed),
             dropped: self.dropped.load(Relaxed),
@@ -213,6 +232,9 @@ impl Optimistic {
             filled: self.filled.load(Relaxed),
             faulted: self.faulted.load(Relaxed),
             ended: self.ended.load(Relaxed),
+            evicted: self.clock.evicted(),
+            entered,
+            limit,
         }
     }
 
@@ -229,4 +251,15 @@ impl Optimistic {
         let requests = self.requests.lock().take();
         drop(requests);
     }
+}
+
+/// Returns how many pages may be entered at a time.
+fn entries_of(dev: &Device<Bound>, geometry: &Geometry) -> Result<usize> {
+    /// With an IOMMU, whose address space has other users.
+    const SCARCE: usize = 16384;
+    Ok(match params::optimistic_entries() {
+        0 if dma::needs_unmapping(dev) => SCARCE,
+        0 => usize::try_from(geometry.page_capacity)?,
+        entries => entries,
+    })
 }

@@ -102,7 +102,10 @@ fn show_optimistic(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Res
     writeln!(f, "answered {}", counts.answered)?;
     writeln!(f, "filled {}", counts.filled)?;
     writeln!(f, "faulted {}", counts.faulted)?;
-    writeln!(f, "ended {}", counts.ended)
+    writeln!(f, "ended {}", counts.ended)?;
+    writeln!(f, "evicted {}", counts.evicted)?;
+    writeln!(f, "entered {}", counts.entered)?;
+    writeln!(f, "limit {}", counts.limit)
 }
 
 fn show_quarantine(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -122,14 +122,24 @@ impl OptimisticBlock {
         dma_address(&self.shared)
     }
 
-    /// Enters `page` at `place`. If that has it already, nothing happens.
+    /// Returns true if some entry is not empty.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used > 0
+    }
+
+    /// Enters `page` at `place`. If that has it already, nothing happens, and this returns false.
     ///
     /// # Errors
     ///
     /// `EBUSY` if there is another page, or the same with fewer rights; it has to be
     /// [retracted](Self::retract) and [ended](Self::end) first. `EREMOTEIO` if the device cannot access
     /// the page, `EINVAL` without such a place.
-    pub(crate) fn enter(&mut self, dev: &Device<Bound>, place: usize, page: &Mapped<'_>) -> Result {
+    pub(crate) fn enter(
+        &mut self,
+        dev: &Device<Bound>,
+        place: usize,
+        page: &Mapped<'_>,
+    ) -> Result<bool> {
         let own = self.own.get_mut(place).ok_or(EINVAL)?;
         let may_write = self.absent.word.contains(PageWord::WRITE);
         match own {
@@ -137,7 +147,7 @@ impl OptimisticBlock {
             Own::Valid(it)
                 if it.is_of(page) && it.is_writable() == (may_write && page.is_writable) =>
             {
-                return Ok(())
+                return Ok(false)
             }
             Own::Valid(_) | Own::Retracted(_) => return Err(EBUSY),
         }
@@ -150,7 +160,41 @@ impl OptimisticBlock {
         };
         *own = Own::Valid(mapping);
         self.used += 1;
-        entry.publish(&self.shared, place)
+        entry.publish(&self.shared, place)?;
+        Ok(true)
+    }
+
+    /// Makes up to `most` valid entries of `places` invalid; with `heeds_marks` those only whose pages the
+    /// device has not accessed since the last time, which is noted for the others. Returns how many may
+    /// still be used until they are [fenced](Fenced), and the place to go on from.
+    pub(crate) fn retract_idle(
+        &mut self,
+        places: Range<usize>,
+        most: usize,
+        heeds_marks: bool,
+    ) -> (usize, usize) {
+        let mut retracted = 0;
+        for place in places.clone() {
+            if retracted == most {
+                return (retracted, place);
+            }
+            let Some(Own::Valid(mapping)) = self.own.get(place) else {
+                continue;
+            };
+            if heeds_marks && self.used_by_device(place).0 {
+                // Later accesses mark it anew.
+                let _ = self.clear_mark(place);
+                mapping.accessed();
+            } else {
+                retracted += usize::from(self.retract(place..place + 1));
+            }
+        }
+        (retracted, places.end)
+    }
+
+    fn clear_mark(&self, place: usize) -> Result {
+        dma_write!(self.shared, [try: place].accessed, 0);
+        Ok(())
     }
 
     /// Makes the entries of `places` invalid. Returns true if the device may use pages of some, until it

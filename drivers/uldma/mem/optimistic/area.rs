@@ -155,12 +155,17 @@ impl Area {
         Ok(())
     }
 
-    /// Makes room to enter page `number`. This allocates memory, so the caller holds no lock.
+    /// Makes the block to enter page `number` into. This allocates memory, so the caller holds no lock.
     ///
     /// # Errors
     ///
     /// `ESRCH` if the area has ended, `ENOMEM`, `EINVAL` without such a page, `ENODEV` without tables.
-    pub(super) fn make_room(&self, device: &DeviceAccess<'_>, hw: Hw<'_>, number: usize) -> Result {
+    pub(super) fn make_block(
+        &self,
+        device: &DeviceAccess<'_>,
+        hw: Hw<'_>,
+        number: usize,
+    ) -> Result {
         let place = number / IN_BLOCK;
         let is_missing = |entries: &Entries| matches!(entries.blocks.get(place), Some(None));
         if !is_missing(&self.entries.lock()) {
@@ -186,6 +191,19 @@ impl Area {
         let (first, _) = self.indices.copy()?;
         let number = usize::try_from(index.checked_sub(first)?).ok()?;
         (number < self.range.len()).then_some(number)
+    }
+
+    /// The page entry of the page `number`, or the one after the last.
+    pub(super) fn index_of(&self, number: usize) -> u32 {
+        let (first, last) = self.indices.copy().unwrap_or_default();
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        first.saturating_add(number).min(last.saturating_add(1))
+    }
+
+    /// The number of the first page whose entry is `index`, or after it.
+    pub(super) fn number_from(&self, index: u32) -> usize {
+        let (first, _) = self.indices.copy().unwrap_or_default();
+        usize::try_from(index.saturating_sub(first)).unwrap_or(usize::MAX)
     }
 
     /// Pages of the area.
@@ -232,7 +250,7 @@ impl Area {
             let blocks = {
                 let mut entries = self.entries.lock();
                 let ended = entries.end(guard.dev(), 0..self.pages(), proof);
-                device.optimistic.count_ended(ended);
+                device.optimistic.count_ended(&self.space, ended);
                 core::mem::take(&mut entries.blocks)
             };
             if let Some(Held { indices, absent }) = held {
@@ -284,12 +302,78 @@ impl Watcher for Area {
             return false;
         };
         let ended = entries.end(guard.dev(), numbers, &proof);
-        device.optimistic.count_ended(ended);
+        device.optimistic.count_ended(&self.space, ended);
         true
     }
 }
 
 impl Area {
+    /// Enters `page` as page `number` into `entries`, if it may be. Replaces what is there. Returns true if
+    /// that was nothing.
+    ///
+    /// # Errors
+    ///
+    /// `ESRCH` if the area has ended, `EINVAL` without a block for it, `EREMOTEIO` if the device cannot
+    /// access the page.
+    pub(super) fn enter(
+        &self,
+        entries: &mut Entries,
+        (device, hw): (&DeviceAccess<'_>, Hw<'_>),
+        number: usize,
+        page: &Mapped<'_>,
+    ) -> Result<bool> {
+        if entries.is_dead {
+            return Err(ESRCH);
+        }
+        let (block, place) = (number / IN_BLOCK, number % IN_BLOCK);
+        let block = entries.blocks.get_mut(block).and_then(Option::as_mut);
+        let block = block.ok_or(EINVAL)?;
+        match block.enter(hw.dev(), place, page) {
+            Err(EBUSY) => {}
+            result => return result,
+        }
+        block.retract(place..place + 1);
+        let proof = Proof::at_any_cost(device.tpt, hw);
+        let ended = block.end(hw.dev(), place..place + 1, &proof);
+        device.optimistic.count_ended(&self.space, ended);
+        block.enter(hw.dev(), place, page)
+    }
+
+    /// Takes out up to `most` pages of the first block with some, from page `from` on: with `heeds_marks`
+    /// those only that the device has not accessed since the last time. Returns their number, and the
+    /// number of the page to go on from, which may be after the last.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` and `EIO` if the device does not answer; the pages go with the next change then.
+    pub(super) fn evict(
+        &self,
+        (device, hw): (&DeviceAccess<'_>, Hw<'_>),
+        from: usize,
+        most: usize,
+        heeds_marks: bool,
+    ) -> Result<(usize, usize)> {
+        // Notifications wait for it, and so for the device, as for that of another notification.
+        let mut entries = self.entries.lock();
+        let blocks = entries.blocks.iter_mut().enumerate();
+        let mut used = blocks.skip(from / IN_BLOCK).filter_map(|(number, block)| {
+            let block = block.as_mut().filter(|block| block.is_used())?;
+            Some((number * IN_BLOCK, block))
+        });
+        let Some((start, block)) = used.next() else {
+            return Ok((0, usize::MAX));
+        };
+        let places = from.max(start) - start..IN_BLOCK;
+        let (retracted, next) = block.retract_idle(places.clone(), most, heeds_marks);
+        let mut ended = 0;
+        if retracted > 0 {
+            let proof = Proof::of_retracted_pages(device.tpt, hw)?;
+            ended = block.end(hw.dev(), places, &proof);
+            device.optimistic.count_ended(&self.space, ended);
+        }
+        Ok((ended, start + next))
+    }
+
     /// Returns the numbers of the pages in `range`, in bytes.
     fn numbers(&self, range: &Range<usize>) -> Range<usize> {
         let start = (range.start >> PAGE_SHIFT).max(self.range.start);
@@ -332,30 +416,5 @@ impl Entries {
             ended += block.end(dev, places, proof)
         });
         ended
-    }
-
-    /// Enters `page` as page `number`, if it may be. Replaces what is there.
-    pub(super) fn enter(
-        &mut self,
-        device: &DeviceAccess<'_>,
-        hw: Hw<'_>,
-        number: usize,
-        page: &Mapped<'_>,
-    ) -> Result {
-        if self.is_dead {
-            return Err(ESRCH);
-        }
-        let (block, place) = (number / IN_BLOCK, number % IN_BLOCK);
-        let block = self.blocks.get_mut(block).and_then(Option::as_mut);
-        let block = block.ok_or(EINVAL)?;
-        match block.enter(hw.dev(), place, page) {
-            Err(EBUSY) => {}
-            result => return result,
-        }
-        block.retract(place..place + 1);
-        let proof = Proof::at_any_cost(device.tpt, hw);
-        let ended = block.end(hw.dev(), place..place + 1, &proof);
-        device.optimistic.count_ended(ended);
-        block.enter(hw.dev(), place, page)
     }
 }

@@ -12,7 +12,10 @@ use kernel::{
     new_spinlock,
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         SpinLock, //
     },
@@ -53,7 +56,7 @@ const MOST_OF_NODE: usize = 8;
 const MOST_MISSES: usize = MOST_OF_NODE * MAX_NODES;
 
 /// Maximum number of pages of one miss.
-const MOST_PAGES: usize = PageRequest::MOST_PAGES as usize;
+pub(super) const MOST_PAGES: usize = PageRequest::MOST_PAGES as usize;
 
 /// How often a look-up is repeated that a change has met.
 const ATTEMPTS: usize = 3;
@@ -127,7 +130,9 @@ impl Miss {
             let device = area.space.access();
             let guard = device.gate.try_enter()?;
             let hw = Hw::new(guard.dev(), device.hw);
-            area.make_room(&device, hw, self.first)?;
+            area.make_block(&device, hw, self.first)?;
+            let optimistic = device.optimistic;
+            let mut room = optimistic.take_room((&device, hw), &area.space, self.count)?;
             let (mut usable, mut end) = (0, Ok(()));
             let mut entries = area.entries.lock();
             let is_current = found.if_current(&self.area, &mut *entries, |entries, pages| {
@@ -135,8 +140,10 @@ impl Miss {
                     let is_enough = page.is_some_and(|it| it.is_writable || !self.for_write);
                     let entered = page.ok_or(EAGAIN).and_then(|page| {
                         // A page that the device cannot have is missed again.
-                        entries.enter(&device, hw, number, &page)?;
-                        device.optimistic.filled.fetch_add(1, Relaxed);
+                        if area.enter(entries, (&device, hw), number, &page)? {
+                            room.use_one();
+                        }
+                        optimistic.filled.fetch_add(1, Relaxed);
                         is_enough.then_some(()).ok_or(EAGAIN)
                     });
                     end = end.and(entered);
@@ -203,6 +210,8 @@ pub(super) fn answer_of(result: Result<u16>) -> PageAnswer {
 pub(crate) struct Filler {
     #[pin]
     misses: SpinLock<KVec<Miss>>,
+    /// Pages of the space that are entered.
+    pub(super) entered: Atomic<usize>,
     #[pin]
     work: Work<Filler>,
 }
@@ -221,6 +230,7 @@ impl Filler {
         let misses = KVec::with_capacity(MOST_MISSES, GFP_KERNEL)?;
         let filler = pin_init!(Self {
             misses <- new_spinlock!(misses, "uldma::Filler::misses"),
+            entered: Atomic::new(0),
             work <- new_work!("uldma::Filler::work"),
         });
         Arc::pin_init(filler, GFP_KERNEL)
