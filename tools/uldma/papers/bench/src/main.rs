@@ -12,6 +12,7 @@ mod figure;
 mod initiation;
 mod link;
 mod lmm;
+mod optimistic;
 mod peer;
 mod semantics;
 mod serve;
@@ -70,6 +71,8 @@ enum Verb {
     Link(link::Options),
     /// Measure messages by each technique, with the help of a `serve` at the peer
     Semantics(semantics::Options),
+    /// Measure transfers of memory that is not pinned, with the help of a `serve` at the peer
+    Optimistic(optimistic::Options),
     /// Measure data for two processes of the other node, with the help of a `serve` at the peer
     Broadcast,
     /// The second receiver of `broadcast`, which `serve` starts
@@ -110,6 +113,11 @@ fn main() -> ExitCode {
         Verb::Semantics(options) => {
             let common = &cli.common;
             semantics::run(common.device, common.name, common.timeout(), options)
+                .and_then(|figures| figures.print())
+        }
+        Verb::Optimistic(options) => {
+            let common = &cli.common;
+            optimistic::run(common.device, common.name, common.timeout(), options)
                 .and_then(|figures| figures.print())
         }
         Verb::Broadcast => broadcast::run(cli.common.device, cli.common.name, cli.common.timeout())
@@ -168,5 +176,6 @@ mod tests {
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--brief", "--suffix", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--rings", "--brief"]).is_err());
         assert!(Cli::try_parse_from(["uldma-bench", "semantics", "--parts", "send,mtu"]).is_ok());
+        assert!(Cli::try_parse_from(["uldma-bench", "optimistic", "--parts", "hits"]).is_ok());
     }
 }

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// Bytes of each ring.
 pub(crate) const CAPACITY: u64 = 64 * 1024;
 /// Version of these messages.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 const LONGEST: usize = 4096;
 
 /// A request of the process that measures.
@@ -25,6 +25,8 @@ pub(crate) enum Request {
     Link,
     /// Serve `broadcast`, which has messages of its own, too.
     Broadcast,
+    /// Serve `optimistic`, likewise.
+    Optimistic,
     /// End.
     Quit,
 }

@@ -8,7 +8,7 @@ use uldma::{Channel, Device, Error};
 
 use crate::failure::Failure;
 use crate::peer::{receive, send, Answer, Request, CAPACITY, VERSION};
-use crate::{broadcast, link, Common};
+use crate::{broadcast, link, optimistic, Common};
 
 /// Serves one peer that measures.
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
@@ -49,6 +49,7 @@ fn serve(
                 let own = (common.device, common.name);
                 broadcast::serve(own, device, channel, timeout)?;
             }
+            Request::Optimistic => optimistic::serve(common.device, device, channel, timeout)?,
             Request::Quit => return send(channel, &Answer::Ready, timeout),
         }
     }

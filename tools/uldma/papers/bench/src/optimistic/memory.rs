@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory whose pages come and go, and ways to register it.
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use nix::errno::Errno;
+use nix::sys::mman::{madvise, mprotect, MmapAdvise, ProtFlags};
+use serde::{Deserialize, Serialize};
+use uldma::{Access, Borrowed, Device, Kind, Memory, Miss};
+
+use crate::failure::Failure;
+
+/// Bytes of a page on x86-64.
+pub(super) const PAGE: usize = 4096;
+
+/// A way to register memory. A mode of optimistic regions is one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Way {
+    /// All pages are pinned.
+    Pinned,
+    /// None is, and what is missing is an exception at once.
+    AtOnce,
+}
+
+impl Way {
+    /// The first one is what the others are compared with.
+    pub(super) const ALL: [Self; 2] = [Self::Pinned, Self::AtOnce];
+
+    /// Returns the name in figures.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Pinned => "pinned",
+            Self::AtOnce => "at-once",
+        }
+    }
+
+    /// Registers all pages.
+    pub(super) fn register(self, device: &Device, pages: &Pages) -> Result<Borrowed, Failure> {
+        let (memory, access) = (&pages.0, Access::ReadWrite);
+        let all = 0..memory.length();
+        Ok(match self {
+            Self::Pinned => device.register_memory(memory, all, access)?,
+            Self::AtOnce => device.register_optimistic(memory, all, access, Miss::Exception)?,
+        })
+    }
+}
+
+/// Private pages of 4 KiB.
+pub(super) struct Pages(Memory);
+
+impl Pages {
+    /// Maps so many, none of which is there yet.
+    pub(super) fn new(count: usize) -> Result<Self, Failure> {
+        let pages = Self(Memory::new(Kind::Private, (count * PAGE) as u64)?);
+        pages.advise(0..count, MmapAdvise::MADV_NOHUGEPAGE)?;
+        Ok(pages)
+    }
+
+    /// Returns how many.
+    pub(super) fn count(&self) -> usize {
+        self.0.length() as usize / PAGE
+    }
+
+    /// Writes to each of these pages something that no other one has.
+    pub(super) fn touch(&self, range: Range<usize>) -> Result<(), Failure> {
+        for number in range {
+            self.0
+                .write((number * PAGE) as u64, &(number as u64 + 1).to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Gives these pages up.
+    pub(super) fn discard(&self, range: Range<usize>) -> Result<(), Failure> {
+        self.advise(range, MmapAdvise::MADV_DONTNEED)
+    }
+
+    /// Makes these pages read-only and writable again: they stay, and no device may use what it knew of
+    /// them.
+    pub(super) fn protect(&self, range: Range<usize>) -> Result<(), Failure> {
+        let (address, length) = self.locate(&range)?;
+        for flags in [
+            ProtFlags::PROT_READ,
+            ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+        ] {
+            // SAFETY: the range is mapped by a `Memory`, which lends no references, and this thread does not
+            // write to it in between.
+            unsafe { mprotect(address, length, flags) }.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn advise(&self, range: Range<usize>, advice: MmapAdvise) -> Result<(), Failure> {
+        let (address, length) = self.locate(&range)?;
+        // SAFETY: the range is mapped by a `Memory`, which promises nothing about its bytes.
+        unsafe { madvise(address, length, advice) }.map_err(failed)
+    }
+
+    fn locate(&self, range: &Range<usize>) -> Result<(NonNull<c_void>, usize), Failure> {
+        let part = (range.start * PAGE) as u64..(range.end * PAGE) as u64;
+        let (start, length) = self.0.locate(&part)?;
+        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(start as usize));
+        Ok((start.ok_or(failed(Errno::EFAULT))?, length as usize))
+    }
+}
+
+fn failed(errno: Errno) -> Failure {
+    Failure::Io("memory that comes and goes", errno.into())
+}
+
+/// Returns a counter of /proc/vmstat.
+fn vmstat(name: &str) -> f64 {
+    let all = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    field(&all, name).unwrap_or_default()
+}
+
+/// Returns the pages that are pinned: of this process (`VmPin`), and of the machine.
+pub(super) fn pinned() -> (f64, f64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let own = field(&status, "VmPin:").unwrap_or_default() * 1024.0 / PAGE as f64;
+    let machine = vmstat("nr_foll_pin_acquired") - vmstat("nr_foll_pin_released");
+    (own, machine)
+}
+
+/// Returns the number after a name, at the beginning of a line.
+pub(super) fn field(text: &str, name: &str) -> Option<f64> {
+    let words = text.lines().map(|line| line.split_whitespace());
+    let mut found = words.filter_map(|mut words| {
+        let is_wanted = words.next() == Some(name);
+        words.next().filter(|_| is_wanted)
+    });
+    found.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_come_and_go() {
+        let pages = Pages::new(4).unwrap();
+        let first = |number: usize| {
+            let mut bytes = [0; 8];
+            pages.0.read((number * PAGE) as u64, &mut bytes).unwrap();
+            u64::from_le_bytes(bytes)
+        };
+        pages.touch(0..4).unwrap();
+        pages.protect(0..4).unwrap();
+        assert_eq!((first(0), first(3)), (1, 4));
+        pages.discard(1..4).unwrap();
+        assert_eq!((first(0), first(3)), (1, 0));
+        assert!(pages.discard(3..5).is_err());
+    }
+
+    #[test]
+    fn fields_have_their_whole_name() {
+        let text = "all_of 7\nall 12\nVmPin:\t      16 kB\n";
+        assert_eq!(field(text, "all"), Some(12.0));
+        assert_eq!(field(text, "VmPin:"), Some(16.0));
+        assert_eq!(field(text, "none"), None);
+    }
+}
