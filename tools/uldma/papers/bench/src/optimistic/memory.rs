@@ -79,6 +79,11 @@ impl Pages {
         self.advise(range, MmapAdvise::MADV_DONTNEED)
     }
 
+    /// Has the kernel write all pages to swap.
+    pub(super) fn page_out(&self) -> Result<(), Failure> {
+        self.advise(0..self.count(), MmapAdvise::MADV_PAGEOUT)
+    }
+
     /// Makes these pages read-only and writable again: they stay, and no device may use what it knew of
     /// them.
     pub(super) fn protect(&self, range: Range<usize>) -> Result<(), Failure> {
@@ -113,7 +118,7 @@ fn failed(errno: Errno) -> Failure {
 }
 
 /// Returns a counter of /proc/vmstat.
-fn vmstat(name: &str) -> f64 {
+pub(super) fn vmstat(name: &str) -> f64 {
     let all = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     field(&all, name).unwrap_or_default()
 }

@@ -9,7 +9,9 @@
 //! | [`session`] | the process that measures, and its transfers |
 //! | [`transfers`] | hits, exceptions, misses |
 //! | [`load`] | reads while the owner gives up pages; what is pinned meanwhile |
+//! | [`alone`] | registration and reclaim, which need no other node |
 
+mod alone;
 mod load;
 mod memory;
 mod owner;
@@ -40,6 +42,10 @@ enum Part {
     Misses,
     /// Reads while the owner gives up pages, and what is pinned meanwhile
     Load,
+    /// Registration of much memory
+    Registration,
+    /// Reclaim of memory of an area
+    Reclaim,
 }
 
 /// Options of `uldma-bench optimistic`.
@@ -80,5 +86,13 @@ pub(crate) fn run(
     session.order(&Order::End)?;
     drop(session);
     peer.quit()?;
+    // The other process waits for the end of the channel, and not for long.
+    drop(peer);
+    if wanted(Part::Registration) {
+        alone::registration(&device, &mut figures)?;
+    }
+    if wanted(Part::Reclaim) {
+        alone::reclaim(&device, &mut figures)?;
+    }
     Ok(figures)
 }
