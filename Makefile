@@ -34,10 +34,10 @@ test: build		## all tests; ends with one line of totals (ONLY=pattern JOBS=numbe
 shell: build		## a root shell on a running pair of nodes (NODE=a or NODE=b, FILES='path ...')
 	@scripts/shell $(NODE) $(FILES)
 
-bench: build		## measure against floors and rivals (ONLY=lmm, initiation, link, semantics, network or ring; CORES=1,2,4)
+bench: build		## measure against floors and rivals (ONLY=lmm, initiation, link, semantics, network, optimistic or ring; CORES=1,2,4)
 	@$(ENTER) --rdma --network $(NODES) bench $(if $(ONLY),--only '$(ONLY)') $(if $(CORES),--cores '$(CORES)')
 
-report: root		## tables and drawings of figures that make bench left (ONLY=lmm, initiation, link, semantics or network)
+report: root		## tables and drawings of figures that make bench left (ONLY=lmm, initiation, link, semantics, network or optimistic)
 	@$(ENTER) $(NODES) report $(if $(ONLY),--only '$(ONLY)')
 
 soak: build		## peers are killed and devices fail at random, for minutes (SOAK_SECONDS=600 SEED=number)

@@ -16,11 +16,11 @@ from ..machine import machine
 from ..paths import REPO, RESULTS
 from ..qemu import Config
 from ..results import Figure
-from . import initiation, link, lmm, network, semantics
+from . import initiation, link, lmm, network, optimistic, semantics
 
-PARTS = ("lmm", "initiation", "link", "semantics", "network")
+PARTS = ("lmm", "initiation", "link", "semantics", "network", "optimistic")
 # Those that are measured on nodes of their own.
-APART = ("network",)
+APART = ("network", "optimistic")
 # A brief measurement of what the parts measure, too.
 RING = "ring"
 MEMORY = 1536
@@ -34,6 +34,8 @@ def measure(wanted: Sequence[str]) -> None:
     rings = [] if set(wanted) <= set(APART) else measure_on_pair(wanted, config)
     if "network" in wanted:
         network.measure(config)
+    if "optimistic" in wanted:
+        optimistic.measure(config)
     for part in PARTS:
         if part in wanted:
             print(

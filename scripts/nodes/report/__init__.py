@@ -9,7 +9,7 @@ draws them.
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import initiation, link, lmm, network, semantics
+from . import initiation, link, lmm, network, optimistic, semantics
 from .values import Values
 
 PARTS = {
@@ -18,6 +18,7 @@ PARTS = {
     "link": link,
     "semantics": semantics,
     "network": network,
+    "optimistic": optimistic,
 }
 
 

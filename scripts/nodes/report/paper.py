@@ -74,6 +74,12 @@ RECEIVE_PEAKS = {"copy-dma": 99.0, "direct-dma": 99.0, "v2p-dma": 91.0, "pex-dma
 # Section 4: bytes up to which PIO is faster than DMA.
 PIO_AHEAD = 1024
 
+# "The Optimistic Direct Access File System", on a Pentium III at 800 MHz with FreeBSD 4.3, and with
+# an i960 at 66 MHz on the adapter: microseconds of section VI-B.
+EXCEPTION = 15.0
+# Of an RPC that reads 64 bytes from the cache, which the client needs after an exception.
+INLINE_RPC = 70.0
+
 
 def accesses(method: str) -> tuple[float, float]:
     """Returns the stores and loads of one initiation by a process."""

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the report of memory that is not pinned says."""
+
+import unittest
+from collections.abc import Sequence
+
+from .. import report
+from ..report import optimistic
+from ..report.values import Values
+from ..results import Figure
+from .test_report_parts import figures, verdicts
+from .test_report_semantics import rows
+
+
+def measured() -> list[Figure]:
+    """Figures as the probe prints them, with floors."""
+    counts = {
+        "opt.load.at-once.reads": 900.0,
+        "opt.load.at-once.k": 0.25,
+        "opt.pins.pinned.0": 8.0,
+        "opt.pins.pinned.100": 40.0,
+        "opt.pins.pinned.0.machine": 9.0,
+        "opt.pins.pinned.100.machine": 50.0,
+        "opt.pins.at-once.0": 0.0,
+        "opt.pins.at-once.100": 0.0,
+    }
+    return [
+        Figure("opt.hit.read.64.pinned", 2_000.0, "ns"),
+        Figure("opt.hit.read.64.at-once", 2_100.0, "ns", floor=2_000.0),
+        Figure("opt.hit.write.4k.pinned", 4_000.0, "ns"),
+        Figure("opt.hit.write.4k.at-once", 4_800.0, "ns", floor=4_000.0),
+        Figure("opt.exception.at-once", 4_000.0, "ns", floor=2_100.0),
+        Figure("opt.exception.at-once.hit", 2_100.0, "ns"),
+        Figure("opt.miss.64.at-once", 600_000.0, "ns"),
+        Figure("opt.miss.64.at-once.exception", 6_300.0, "ns"),
+        Figure("opt.register.mib", 512.0, "MiB"),
+        Figure("opt.register.warm.pinned", 9e6, "ns"),
+        Figure("opt.register.warm.at-once", 45e3, "ns", floor=9e6),
+        Figure("opt.reclaim.without", 1e6, "ns"),
+        Figure("opt.reclaim.idle", 1.05e6, "ns", floor=1e6),
+        *figures(counts),
+    ]
+
+
+class OptimisticTest(unittest.TestCase):
+    """Transfers of memory that is not pinned."""
+
+    def rows(self, title: str) -> Sequence[list[str]]:
+        """The head and the rows of a table."""
+        return rows(report.render("optimistic", Values(measured())), title)
+
+    def test_hits(self) -> None:
+        """A row for each transfer that was measured, beside that of pinned memory."""
+        [_, *found] = self.rows("Pages that are there (T_RDMA), median us")
+        self.assertEqual(
+            [row[:4] for row in found],
+            [
+                ["read 64", "2.00", "2.10", "1.05"],
+                ["write 4k", "4.00", "4.80", "1.20"],
+            ],
+        )
+
+    def test_papers_times_are_in_no_ratio(self) -> None:
+        """They have a column of their own."""
+        [_, alone, first] = self.rows("An exception (T_exc), 64 bytes: median us")
+        self.assertEqual(alone[1:], ["4.00", "1.90", "15.0"])
+        self.assertEqual(first[1:], ["6.30", "3.00", "15.0"])
+        [_, missed] = self.rows(
+            "From the exception until the page is there by its hint, us, and counts by miss"
+        )
+        self.assertEqual(missed[1:], ["600", "-", "-", "-", "-", "70.0"])
+
+    def test_pins(self) -> None:
+        """The load's pins are those that were not there before it."""
+        title = "Pages pinned under this load, more than before"
+        [_, pinned, at_once] = self.rows(title)
+        self.assertEqual(pinned, ["pinned", "32.0", "41.0"])
+        self.assertEqual(at_once, ["exception at once", "0.00", "-"])
+
+    def test_aims(self) -> None:
+        """The worst hit counts, and what was not measured has no verdict."""
+        found = verdicts(report.render("optimistic", Values(measured())))
+        self.assertEqual(
+            found,
+            {
+                "hit, exception at once: times pinned": "missed",
+                "exception without a request, exception at once: hits": "met",
+                "invalidations by retraction (k), exception at once": "missed",
+                "registration, warm, exception at once: part of pinned": "met",
+                "pages pinned, exception at once": "met",
+                "reclaim of an idle area: times that without": "met",
+            },
+        )
+
+    def test_lines(self) -> None:
+        """Hits are drawn by size, pins by time."""
+        hits, pins = optimistic.drawings(Values(measured()))
+        self.assertEqual(dict(hits.lines)["write, pinned"], [(4096.0, 4.0)])
+        self.assertEqual(dict(pins.lines)["pinned"], [(0.0, 8.0), (100.0, 40.0)])
