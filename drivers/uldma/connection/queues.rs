@@ -76,6 +76,10 @@ impl Invalidator for Queues {
         }
     }
 
+    fn cost(&self) -> Delta {
+        self.completion_cost()
+    }
+
     fn read_answers(&self, hw: Hw<'_>, may_wait: bool) -> Result {
         let post = || self.invalidations.post(hw, &Command::ReadAnswers);
         match post() {

@@ -58,13 +58,17 @@ impl TouchPage {
         dma_address(&self.0)
     }
 
-    /// Returns true if no look-up of the device from before this call may still be used: all later ones
-    /// find what the caller has written to the tables before.
-    pub(crate) fn is_idle(&self) -> Result<bool> {
+    /// Returns the number of the last bracket that began: later ones find what the caller has written to the
+    /// tables before.
+    pub(crate) fn begun(&self) -> Result<u64> {
         // Either the device finds what was written, or this finds its bracket.
         full_fence();
-        let begun = dma_read!(self.0, [try: BEGUN]);
-        // Read later than that: brackets that end in between count.
+        Ok(dma_read!(self.0, [try: BEGUN]))
+    }
+
+    /// Returns true if no look-up of a bracket up to `begun` may still be used.
+    pub(crate) fn has_passed(&self, begun: u64) -> Result<bool> {
+        // Read later than `begun`: brackets that have ended in between count.
         full_fence();
         let oldest = dma_read!(self.0, [try: OLDEST]);
         // Accesses of the device come before this, and what the caller does after it.

@@ -25,7 +25,8 @@ use kernel::{
     sync::{
         Arc,
         Mutex, //
-    }, //
+    },
+    time::Delta, //
 };
 
 use crate::{
@@ -46,7 +47,8 @@ use crate::{
         dma,
         noio::without_io,
         random,
-        range_alloc::RangeAllocator, //
+        range_alloc::RangeAllocator,
+        wakeup, //
     },
     mem::charged_pages::ChargedPages,
     user_abi::{
@@ -228,6 +230,12 @@ impl Tpt {
             Some(invalidator) => invalidator.invalidate_region(hw, region),
             None => hw.invalidate_region(region),
         }
+    }
+
+    /// Returns the time that waiting for an invalidation costs at least.
+    fn invalidation_cost(&self) -> Delta {
+        let invalidator = self.invalidator.as_ref();
+        invalidator.map_or_else(wakeup::cost, |it| it.cost())
     }
 
     /// Has the device read the answers to its requests for pages, some time later. Only a caller that

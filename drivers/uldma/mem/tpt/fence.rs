@@ -12,6 +12,7 @@ use kernel::{
     dma::DmaAddress,
     new_spinlock,
     prelude::*,
+    processor::cpu_relax,
     sync::{
         atomic::{
             Acquire,
@@ -20,6 +21,11 @@ use kernel::{
             Release, //
         },
         SpinLock, //
+    },
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
     }, //
 };
 
@@ -80,12 +86,29 @@ impl Fence {
             .map_or(0, TouchPage::address)
     }
 
-    /// Returns true if no look-up of the device from before this call may still be used.
-    pub(super) fn is_idle(&self) -> bool {
+    /// Returns true once no look-up of the device from before this call may still be used; false if that
+    /// takes longer than `spin`.
+    pub(super) fn passes(&self, spin: Delta) -> bool {
         self.all.fetch_add(1, Relaxed);
-        let touched = || self.touch_page.lock().as_ref().map(TouchPage::is_idle);
-        // A page has both words.
-        self.is_off() || matches!(touched(), Some(Ok(true)))
+        // A page has both words. Without one there is nothing to wait by.
+        let Some(Ok(begun)) = self.touched(TouchPage::begun) else {
+            return self.is_off();
+        };
+        let start = Instant::<Monotonic>::now();
+        loop {
+            let passed = self.touched(|page| page.has_passed(begun));
+            if self.is_off() || matches!(passed, Some(Ok(true))) {
+                return true;
+            }
+            if start.elapsed() >= spin {
+                return false;
+            }
+            cpu_relax();
+        }
+    }
+
+    fn touched<R>(&self, read: impl FnOnce(&TouchPage) -> R) -> Option<R> {
+        self.touch_page.lock().as_ref().map(read)
     }
 
     /// Returns true if the device does no DMA any more.
