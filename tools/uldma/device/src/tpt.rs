@@ -415,15 +415,16 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
 }
 
 /// Decodes a page entry from its first word, its second, and its first again; fails if it is neither
-/// valid nor optimistic.
+/// valid nor optimistic. An optimistic page that comes or goes meanwhile is missing.
 fn page_entry([word, owner, again]: [u64; 3]) -> Result<PageEntry, EntryError> {
     let (word, again) = (PageWord::from_bits(word), PageWord::from_bits(again));
-    let has_owner = word.contains(PageWord::VALID) || word.contains(PageWord::OPTIMISTIC);
-    if !has_owner || word != again {
+    let stays = (word & again).contains(PageWord::OPTIMISTIC);
+    let has_owner = word.contains(PageWord::VALID) || stays;
+    if !has_owner || (word != again && !stays) {
         return Err(EntryError::NotValid);
     }
     Ok(PageEntry {
-        word,
+        word: again.without(PageWord::VALID.when(word != again)),
         space: owner as u16,
         accessed: (owner >> 16) as u8,
         dirty: (owner >> 24) as u8,
@@ -462,5 +463,38 @@ pub fn export_right(right: Right) -> RegionFlags {
     match right {
         Right::Read => RegionFlags::EXPORT_READ,
         Right::Write => RegionFlags::EXPORT_WRITE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PINNED: PageWord = PageWord::VALID.union(PageWord::READ);
+    const MISSING: PageWord = PageWord::OPTIMISTIC.union(PageWord::READ);
+    const THERE: PageWord = MISSING.union(PageWord::VALID);
+
+    fn decoded(before: PageWord, after: PageWord) -> Option<PageWord> {
+        let [before, after] = [before, after].map(|word| word.with_address(0x5000).bits());
+        let entry = page_entry([before, 7, after]).ok()?;
+        Some(entry.word.with_address(0))
+    }
+
+    #[test]
+    fn an_entry_that_changes_is_not_valid() {
+        assert_eq!(decoded(PINNED, PINNED), Some(PINNED));
+        assert_eq!(decoded(PINNED, PageWord::NONE), None);
+        assert_eq!(decoded(PageWord::NONE, PINNED), None);
+        assert_eq!(decoded(PINNED, PINNED | PageWord::WRITE), None);
+    }
+
+    #[test]
+    fn an_optimistic_page_that_comes_or_goes_is_missing() {
+        assert_eq!(decoded(THERE, THERE), Some(THERE));
+        assert_eq!(decoded(MISSING, MISSING), Some(MISSING));
+        assert_eq!(decoded(THERE, MISSING), Some(MISSING));
+        assert_eq!(decoded(MISSING, THERE), Some(MISSING));
+        assert_eq!(decoded(THERE, PINNED), None);
+        assert_eq!(decoded(THERE, PageWord::NONE), None);
     }
 }
