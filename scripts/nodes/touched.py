@@ -20,7 +20,12 @@ def _programs(*names: str) -> tuple[str, ...]:
 
 
 OPTIMISTIC = (
-    *_programs("optimistic", "optimistic_wait", "peer_optimistic"),
+    *_programs(
+        "optimistic",
+        "optimistic_wait",
+        "peer_optimistic",
+        "optimistic_files",
+    ),
     "nodes:optimistic",
     "nodes:registering",
     "nodes:held",
