@@ -21,6 +21,7 @@ LONG_TESTS = {
     "uldma:uldma_method": 22.0,
     "uldma:uldma_interleave": 16.0,
     "uldma:uldma_stale_race": 15.0,
+    "uldma:uldma_optimistic_stamps": 25.0,
     "uldma:uldma_optimistic_files": 15.0,
     "uldma:uldma_inflight": 15.0,
     "uldma:uldma_pressure": 15.0,

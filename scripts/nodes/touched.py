@@ -25,6 +25,7 @@ OPTIMISTIC = (
         "optimistic_wait",
         "peer_optimistic",
         "optimistic_files",
+        "optimistic_stamps",
     ),
     "nodes:optimistic",
     "nodes:registering",
