@@ -46,5 +46,5 @@ class PlanTest(unittest.TestCase):
         body = source.split("pub enum Fault {")[1].split("}")[0]
         names = re.findall(r"^    (\w+),$", body, re.MULTILINE)
         kinds = {re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in names}
-        self.assertEqual(kinds - set(FAULTS), {"corrupt", "trespass", "bad-id"})
+        self.assertEqual(kinds - set(FAULTS), {"corrupt", "trespass", "bad-id", "late"})
         self.assertLessEqual(set(FAULTS), kinds)

@@ -27,6 +27,13 @@ impl Model {
         if let Some(job) = self.resume(now) {
             return Ok(job);
         }
+        let late = match self.in_flight.take_late(now) {
+            Ok(job) => {
+                self.in_flight.begin(&job);
+                return Ok(job);
+            }
+            Err(late) => late,
+        };
         self.end_overdue(now, memories);
         let contexts = self.shape.contexts as usize;
         let (nodes, in_flight) = (&self.nodes, &self.in_flight);
@@ -46,7 +53,8 @@ impl Model {
             };
             let ready = Ready { at, moves };
             (node.engine_runs() && head.ending.is_none() && !waits).then_some(ready)
-        })?;
+        });
+        let turn = turn.map_err(|next| next.into_iter().chain(late).min())?;
         let (node, context) = (turn.place / contexts, turn.place % contexts);
         let mut job = self.job(node, context, turn.began).ok_or(None)?;
         if job.work.moves() {
@@ -73,7 +81,16 @@ impl Model {
         job.began = now;
         job.dma_works = works && reached.into_iter().all(is_master);
         self.in_flight.begin(&job);
+        if self.is_late(job.node) {
+            self.in_flight.repeat(&job);
+        }
         Some(job)
+    }
+
+    /// Returns true if a node's chunks access once more.
+    fn is_late(&self, number: usize) -> bool {
+        let node = self.nodes.get(number);
+        node.is_some_and(|node| node.faults.has(Fault::Late))
     }
 
     fn job(&self, number: usize, context: usize, began: Instant) -> Option<Job> {
@@ -91,19 +108,24 @@ impl Model {
             dma_works: node.dma_works(),
             corrupt: head.done == 0 && node.faults.has(Fault::Corrupt),
             trespass: head.done == 0 && node.faults.has(Fault::Trespass),
-            stage: if touches && node.holds(context) {
+            stage: if touches && (node.holds(context) || node.faults.has(Fault::Late)) {
                 Stage::LookUp
             } else {
                 Stage::Whole
             },
             began,
             bracket: Bracket::default(),
+            late: false,
         })
     }
 
     /// Reports that the engine moved a chunk, failed to, or looked up its bus addresses.
     pub fn finish(&mut self, job: &Job, progress: Progress, memories: &[&GuestMemory]) {
         self.in_flight.end();
+        if job.late {
+            self.settle(memories);
+            return;
+        }
         let before = self.begin_for(job.node);
         let is_held = matches!(progress, Progress::LookedUp(_)) && self.is_current(job);
         if !is_held {

@@ -237,6 +237,8 @@ pub struct Job {
     pub began: Instant,
     /// The time in which it may use what it looks up.
     pub bracket: Bracket,
+    /// It has ended, and accesses once more (fault injection).
+    pub late: bool,
 }
 
 /// Bus addresses of one side of a chunk.
@@ -304,6 +306,12 @@ impl Scratch {
     /// Returns the nodes whose memory is touched.
     pub fn nodes(&self) -> [usize; 2] {
         [self.source.node, self.destination.node]
+    }
+
+    /// Forgets the page entries: the driver may have freed them.
+    pub fn forget_entries(&mut self) {
+        self.source.addresses.noted.clear();
+        self.destination.addresses.noted.clear();
     }
 
     /// Accesses the looked-up bus addresses of an operation or of a chunk of it.

@@ -12,6 +12,8 @@ pub enum Fault {
     Stall,
     /// Chunks stop between the look-up of their bus addresses and the access to these.
     Hold,
+    /// Chunks access once more, by the bus addresses that they had, when all has been told to have ended.
+    Late,
     /// Transfers end, but no completion is written.
     DropCompletion,
     /// Completions name a ticket that was never issued, with impossible numbers.

@@ -3,8 +3,16 @@
 //! Chunks in flight: the one that the engine is moving, and those that are held between the look-up
 //! of their bus addresses and the access.
 
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
 use crate::engine::{Job, Scratch, Stage};
 use crate::stats::HeldReport;
+use crate::touch::Bracket;
+
+/// Time after which a faulty device accesses once more: until then its driver may have given the memory
+/// away.
+const LATE: Duration = Duration::from_millis(1);
 
 /// A chunk that is held.
 #[derive(Debug)]
@@ -26,6 +34,8 @@ pub(crate) struct InFlight {
     /// Node and context of the chunk that is being moved.
     moving: Option<(usize, usize)>,
     held: Vec<Held>,
+    /// Chunks that access once more, in order of time.
+    late: VecDeque<(Instant, Job)>,
 }
 
 impl InFlight {
@@ -52,6 +62,28 @@ impl InFlight {
         let nodes = found.nodes();
         job.stage = Stage::Access(found);
         Some((job, nodes))
+    }
+
+    /// Notes that a chunk, whose bus addresses are known, accesses once more.
+    pub(crate) fn repeat(&mut self, job: &Job) {
+        let mut job = Job {
+            bracket: Bracket::default(),
+            late: true,
+            ..job.clone()
+        };
+        if let Stage::Access(found) = &mut job.stage {
+            found.forget_entries();
+        }
+        self.late.push_back((job.began + LATE, job));
+    }
+
+    /// Removes a chunk that accesses once more by now. The error is when one will.
+    pub(crate) fn take_late(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
+        match self.late.front() {
+            Some((at, _)) if *at > now => return Err(Some(*at)),
+            _ => {}
+        }
+        self.late.pop_front().map(|(_, job)| job).ok_or(None)
     }
 
     /// Removes a held chunk that touches a node.

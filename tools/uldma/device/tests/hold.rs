@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Chunks that are held between the look-up of their bus addresses and the access.
+//! Chunks that are held between the look-up of their bus addresses and the access, and chunks that access
+//! once more.
 
 mod common;
+
+use std::time::{Duration, Instant};
 
 use common::rig::{at, Rig, OURS, SPACE, THEIRS};
 use common::{pattern, Descriptor, Guest, FREE, PAGE};
@@ -196,4 +199,38 @@ fn a_register_reset_waits_and_bus_mastering_ends_it() {
     rig.run();
     assert_eq!(rig.get(0, reg::STATUS), DeviceStatus::READY);
     assert_eq!(bytes_of(&rig.guests[0], TARGET), [0; 64]);
+}
+
+/// Moves the engine's next chunk at some time. The error is when there is one.
+fn step_at(rig: &mut Rig, now: Instant) -> Result<(), Option<Instant>> {
+    let job = rig.next(now)?;
+    let memories: Vec<_> = rig.memories.iter().collect();
+    let progress = job.run(&memories, &mut rig.scratch);
+    rig.model.finish(&job, progress, &memories);
+    Ok(())
+}
+
+#[test]
+fn a_late_device_accesses_what_it_has_told_to_have_left() {
+    let mut rig = Rig::new();
+    rig.regions(PAGE);
+    let data = pattern(64, 9);
+    rig.guests[0].put(FREE + 0x123, &data);
+    rig.fault(0, Fault::Late, true);
+    assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 64), 1);
+    let now = Instant::now();
+    let again = now + Duration::from_millis(1);
+    assert_eq!(step_at(&mut rig, now), Ok(()));
+    assert_eq!(step_at(&mut rig, now), Ok(()));
+    assert_eq!(step_at(&mut rig, now), Err(Some(again)));
+    assert_eq!(rig.guests[0].completed(OURS), (1, 0));
+    rig.guests[0].put_page(500, &PageEntry::default());
+    rig.invalidate(0, Invalidation::REGION, 2);
+    assert_eq!(rig.get(0, reg::INVALIDATE_PENDING), 0);
+    // Now it is the memory of others.
+    rig.guests[0].put(TARGET, &[0; 64]);
+    assert_eq!(step_at(&mut rig, again), Ok(()));
+    assert_eq!(bytes_of(&rig.guests[0], TARGET), data);
+    assert_eq!(step_at(&mut rig, again), Err(None));
+    assert_eq!(rig.guests[0].completed(OURS), (1, 0));
 }
