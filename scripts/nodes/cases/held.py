@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """A device that is slow between finding an address and using it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,6 +20,10 @@ TIMEOUT = 60.0
 
 
 ATTEMPTS = 10
+# More than half of them find one.
+LATE_ATTEMPTS = 40
+# Whose words a late access takes to another place: a read the owner's, a write its own.
+OWNER, PEER = 1, 2
 # How a program ends that the machine was too slow for.
 TOO_LATE = 2
 
@@ -191,6 +196,30 @@ def page_goes_from_a_device_that_is_stuck(pair: Cluster) -> None:
     address = place.rpartition("/")[2]
     a.node.check(f"echo {address} >{driver}/unbind && echo {address} >{driver}/bind", TIMEOUT)
     works(pair)
+
+
+@case
+def late_accesses_are_found(pair: Cluster) -> None:
+    """A device that accesses memory again, after it has told that it does not, is found out.
+
+    What it writes to may be the kernel's by then, so these nodes serve for nothing else.
+    """
+    program = "exec /kselftest/uldma/uldma_optimistic_stamps -v discarded"
+    with Cluster(f"{pair.scenario}-late", pair.config) as nodes:
+        assert nodes.device
+        a = endpoints.of(nodes)[0]
+        result = a.node.run(program, 3 * TIMEOUT)
+        expect(result.rc == 0, f"exit {result.rc} without a fault\n{result.stderr}")
+        found: set[int] = set()
+        with nodes.device.fault("late", a.number):
+            for _ in range(LATE_ATTEMPTS):
+                result = a.node.run(program, 3 * TIMEOUT)
+                words = re.findall(r"(?:read|write): .*: 0x([0-9a-f]+)", result.stderr)
+                found |= {int(word, 16) >> 24 & 0xFF for word in words}
+                if found >= {OWNER, PEER}:
+                    break
+        expect(OWNER in found, f"no late read was found\n{result.stderr}")
+        expect(PEER in found, f"no late write was found\n{result.stderr}")
 
 
 def end_while_waiting(pair: Cluster, command: str, has_begun: Callable[[Endpoint], bool]) -> None:
