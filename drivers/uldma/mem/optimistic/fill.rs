@@ -127,12 +127,17 @@ impl Miss {
         let area = self.area.watcher();
         for _ in 0..ATTEMPTS {
             let found = self.look()?;
+            // What is not mapped takes no room, and no memory of the driver.
+            let mapped = self.count - found.lacking(false).count();
+            if mapped == 0 {
+                return Err(EAGAIN);
+            }
             let device = area.space.access();
             let guard = device.gate.try_enter()?;
             let hw = Hw::new(guard.dev(), device.hw);
             area.make_block(&device, hw, self.first)?;
             let optimistic = device.optimistic;
-            let mut room = optimistic.take_room((&device, hw), &area.space, self.count)?;
+            let mut room = optimistic.take_room((&device, hw), &area.space, mapped)?;
             let (mut usable, mut end) = (0, Ok(()));
             let mut entries = area.entries.lock();
             let is_current = found.if_current(&self.area, &mut *entries, |entries, pages| {
