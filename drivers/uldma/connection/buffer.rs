@@ -92,9 +92,7 @@ impl Buffer {
         let mm = space.current(task).ok_or(EPERM)?;
         let pages = PageRange::of_bytes(addr, length)?;
         // More pages than page entries never fit; do not pin them.
-        if pages.len() > usize::try_from(ctx.hw.geometry().page_capacity)? {
-            return Err(ENOSPC);
-        }
+        ctx.hw.geometry().check_pages(pages.len())?;
         let member = space.add_member();
         let place = match transport {
             Transport::Engine => Some(Share::new(space.payer(), Resource::Regions, 1)?),

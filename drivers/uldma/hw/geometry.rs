@@ -58,6 +58,14 @@ impl Geometry {
         }
         Ok(())
     }
+
+    /// Fails with `ENOSPC` for more pages than there are page entries, which never fit.
+    pub(crate) fn check_pages(&self, pages: usize) -> Result {
+        if pages > usize::try_from(self.page_capacity)? {
+            return Err(ENOSPC);
+        }
+        Ok(())
+    }
 }
 
 /// Returns the size of a section if `nodes` nodes share `bytes` bytes.

@@ -70,9 +70,7 @@ impl Region {
         }
         let count = bytes / PAGE_SIZE;
         // More pages than page entries never fit; do not allocate them.
-        if count > usize::try_from(shared.hw.geometry().page_capacity)? {
-            return Err(ENOSPC);
-        }
+        shared.hw.geometry().check_pages(count)?;
         let (new, share) = owner.admit(0, Access::ALL, length)?;
         let place = KBox::<Exchangeable>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let memory = NewMemory::allocate((space, mm), count)?;

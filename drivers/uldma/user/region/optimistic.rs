@@ -87,9 +87,7 @@ impl Region {
         let task = kernel::current!();
         let mm = space.current(task).ok_or(EPERM)?;
         let pages = PageRange::of_bytes(addr, length)?;
-        if pages.len() > usize::try_from(shared.hw.geometry().page_capacity)? {
-            return Err(ENOSPC);
-        }
+        shared.hw.geometry().check_pages(pages.len())?;
         let (new, share) = owner.admit(addr, access, length)?;
         let place = KBox::<Optimistic>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let area = Area::new((space, mm), pages, (access, on_miss.fault))?;

@@ -77,9 +77,7 @@ impl Region {
         let mm = space.current(task).ok_or(EPERM)?;
         let pages = PageRange::of_bytes(addr, length)?;
         // More pages than page entries never fit; do not pin them.
-        if pages.len() > usize::try_from(shared.hw.geometry().page_capacity)? {
-            return Err(ENOSPC);
-        }
+        shared.hw.geometry().check_pages(pages.len())?;
         let (new, share) = owner.admit(addr, access, length)?;
         let ticket = Events::add_stale_ticket(owner.events, owner.handle)?;
         let place = KBox::<Pinned>::new_uninit(GFP_KERNEL_ACCOUNT)?;

@@ -59,9 +59,7 @@ impl Region {
         let task = kernel::current!();
         let mm = space.current(task).ok_or(EPERM)?;
         // More pages than page entries never fit; do not allocate them.
-        if sizes.pages() > usize::try_from(shared.hw.geometry().page_capacity)? {
-            return Err(ENOSPC);
-        }
+        shared.hw.geometry().check_pages(sizes.pages())?;
         let length = u64::try_from(sizes.count() * sizes.slot_bytes())?;
         let (new, share) = owner.admit(0, direction.access(), length)?;
         let place = KBox::<Slots>::new_uninit(GFP_KERNEL_ACCOUNT)?;
