@@ -54,13 +54,18 @@ class Steps:
         self.node.check(f"echo >{FIFO}", TIMEOUT)
 
 
-def waits_for_the_transfer(device: Device, node: int, steps: Steps) -> None:
-    """Hold the transfer that a program starts next: its memory comes back only after that."""
+def hold_the_transfer(device: Device, node: int, steps: Steps) -> None:
+    """Hold the transfer that a program starts next, and let it take the step after that."""
     device.hold(node)
     steps.go_on()
     steps.done("started")
     wait_until(lambda: bool(device.node(node)["held"]), TIMEOUT, "a chunk is held")
     steps.go_on()
+
+
+def waits_for_the_transfer(device: Device, node: int, steps: Steps) -> None:
+    """Hold the transfer that a program starts next: its memory comes back only after that."""
+    hold_the_transfer(device, node, steps)
     wait_until(
         lambda: "returned" in steps.job.text() or pending(device, node),
         TIMEOUT,
@@ -133,11 +138,7 @@ def retracted_page_stays_retracted(pair: Cluster) -> None:
         steps = Steps(a, "uldma_held_exchange")
         try:
             steps.done("ready")
-            device.hold(a.number)
-            steps.go_on()
-            steps.done("started")
-            wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
-            steps.go_on()
+            hold_the_transfer(device, a.number, steps)
             steps.done("ending")
             wait_until(lambda: pending(device, a.number), TIMEOUT, "the driver waits")
             steps.go_on()
@@ -178,11 +179,7 @@ def page_goes_from_a_device_that_is_stuck(pair: Cluster) -> None:
     steps = Steps(a, "uldma_held_optimistic")
     try:
         steps.done("ready")
-        device.hold(a.number)
-        steps.go_on()
-        steps.done("started")
-        wait_until(lambda: bool(device.node(a.number)["held"]), TIMEOUT, "a chunk is held")
-        steps.go_on()
+        hold_the_transfer(device, a.number, steps)
         steps.done("returned")
         device.release(a.number)
         wait_until(lambda: not device.node(a.number)["held"], TIMEOUT, "nothing is held")
