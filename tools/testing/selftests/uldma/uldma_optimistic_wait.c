@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 
 #include "uldma_harness.h"
+#include "uldma_bind.h"
 #include "uldma_kinds.h"
 #include "uldma_lmm.h"
 #include "uldma_optimistic.h"
@@ -479,6 +480,31 @@ TEST_F(page_in, pages_that_nobody_brings)
 		       &bytes));
 	ASSERT_LT(0, wait_fault(self->uffd));
 	EXPECT_EQ(0, region_unregister(wait->fd, r.handle));
+}
+
+/* Nor does what ends wait for a fault that the driver has taken, be it the device. */
+TEST_F_TIMEOUT(page_in, the_driver_is_unbound, 60)
+{
+	struct _test_data_wait *wait = &self->wait;
+	struct pci_address device;
+	long long address;
+	struct region r;
+	__u64 ticket;
+
+	ASSERT_EQ(0, driver_find_device(&device));
+	ASSERT_EQ(0, region_register(wait->fd, self->at, 2 * wait->page,
+				     PAGE_IN, &r));
+	ASSERT_EQ(0, kernel_start(wait->fd, wait->to.handle, 0, r.handle, 0,
+				  wait->page, &ticket));
+	address = wait_fault(self->uffd);
+	ASSERT_LT(0, address);
+	ASSERT_EQ(0, driver_unbind(&device));
+	/* The page comes to a driver that has no device any more. */
+	EXPECT_EQ(0, bring(self->uffd, address, wait->copy));
+	EXPECT_EQ(0, region_unregister(wait->fd, r.handle));
+	EXPECT_EQ(0, driver_bind(&device));
+	/* Of another open file, since that one was of the device before. */
+	EXPECT_EQ(0, copy_in_peace());
 }
 
 int main(int argc, char **argv)
