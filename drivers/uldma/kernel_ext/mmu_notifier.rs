@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interval notifiers of changes to a range of user addresses.
+//! Interval notifiers of changes to a range of user addresses, and the removal of notifiers.
 //!
 //! C header: `include/linux/mmu_notifier.h`.
 
 use core::{
     mem::ManuallyDrop,
-    ops::Range, //
+    ops::{
+        Deref,
+        Range, //
+    }, //
 };
 
 use kernel::{
@@ -76,10 +79,23 @@ pub(crate) trait Watcher: Send + Sync + 'static {
 }
 
 unsafe extern "C" {
-    fn uldma_mmu_notifier_prepare(mm: *mut bindings::mm_struct) -> c_int;
+    fn uldma_mmu_notifier_register(
+        notifier: *mut bindings::mmu_notifier,
+        mm: *mut bindings::mm_struct,
+    ) -> c_int;
 }
 
-/// Prepares `mm` for notifiers, none of which takes its `mmap_lock` from then on.
+/// Prepares `mm` for interval notifiers, none of which takes its `mmap_lock` from then on.
+///
+/// # Errors
+///
+/// Those of [`register`].
+pub(crate) fn prepare(mm: &MmWithUser) -> Result {
+    // SAFETY: There is no notifier.
+    unsafe { register(core::ptr::null_mut(), mm) }
+}
+
+/// Registers `notifier`, if it is not null, for `mm`.
 ///
 /// Takes `mmap_lock`, and a fatal signal ends the wait for it.
 ///
@@ -87,21 +103,62 @@ unsafe extern "C" {
 ///
 /// `ENOMEM`; `EINTR` if a signal with a handler comes. Other wake-ups, for example SIGSTOP and
 /// SIGCONT, restart the call.
-pub(crate) fn prepare(mm: &MmWithUser) -> Result {
-    // SAFETY: `mm` has users.
-    to_result(unsafe { uldma_mmu_notifier_prepare(mm.as_raw()) }).map_err(|err| {
-        if err == EINTR {
-            ERESTARTNOHAND
-        } else {
-            err
-        }
+///
+/// # Safety
+///
+/// `notifier` is null, or has operations that may be called until it is unregistered, is pinned, and is
+/// not registered.
+pub(super) unsafe fn register(notifier: *mut bindings::mmu_notifier, mm: &MmWithUser) -> Result {
+    // SAFETY: `mm` has users. The caller ensures the rest.
+    let result = to_result(unsafe { uldma_mmu_notifier_register(notifier, mm.as_raw()) });
+    result.map_err(|err| match err {
+        EINTR => ERESTARTNOHAND,
+        err => err,
     })
 }
 
-/// A notifier that has ended.
-trait Ended: Send + Sync {
+/// A notifier that a [`Remover`] removes.
+pub(super) trait Removable: Send + Sync {
+    /// What removes it.
+    fn remover(&self) -> &Arc<Remover>;
+
     /// The place for the one that its remover removes next.
-    fn next(&self) -> &SpinLock<Option<Arc<dyn Ended>>>;
+    fn next(&self) -> &SpinLock<Option<Arc<dyn Removable>>>;
+}
+
+/// A reference to a notifier. When the last one is dropped, which waits for nothing, the notifier is
+/// handed to its [`Remover`].
+pub(super) struct Removed<T: Removable + 'static>(ManuallyDrop<Arc<T>>);
+
+impl<T: Removable> Removed<T> {
+    pub(super) fn new(notifier: Arc<T>) -> Self {
+        Self(ManuallyDrop::new(notifier))
+    }
+}
+
+impl<T: Removable> Deref for Removed<T> {
+    type Target = Arc<T>;
+
+    fn deref(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl<T: Removable> Clone for Removed<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Removable> Drop for Removed<T> {
+    fn drop(&mut self) {
+        // SAFETY: It is not used after this.
+        let notifier = unsafe { ManuallyDrop::take(&mut self.0) };
+        if let Some(last) = Arc::into_unique_or_drop(notifier) {
+            let last: Arc<T> = last.into();
+            last.remover().clone().add(last);
+        }
+    }
 }
 
 /// Removes notifiers of one address space after their end.
@@ -111,7 +168,7 @@ trait Ended: Send + Sync {
 #[pin_data]
 pub(crate) struct Remover {
     #[pin]
-    ended: SpinLock<Option<Arc<dyn Ended>>>,
+    ended: SpinLock<Option<Arc<dyn Removable>>>,
     #[pin]
     work: Work<Remover>,
 }
@@ -134,7 +191,7 @@ impl Remover {
         Arc::pin_init(remover, GFP_KERNEL)
     }
 
-    fn add(self: &Arc<Self>, notifier: Arc<dyn Ended>) {
+    fn add(self: &Arc<Self>, notifier: Arc<dyn Removable>) {
         let Some(queue) = workqueue::waiting() else {
             // The module ends.
             return;
@@ -147,7 +204,7 @@ impl Remover {
         let _ = queue.enqueue(self.clone());
     }
 
-    fn take(&self) -> Option<Arc<dyn Ended>> {
+    fn take(&self) -> Option<Arc<dyn Removable>> {
         let mut ended = self.ended.lock();
         let first = ended.take()?;
         *ended = first.next().lock().take();
@@ -178,7 +235,7 @@ struct Inserted<W: Watcher> {
     watcher: W,
     remover: Arc<Remover>,
     #[pin]
-    next: SpinLock<Option<Arc<dyn Ended>>>,
+    next: SpinLock<Option<Arc<dyn Removable>>>,
 }
 
 // SAFETY: A notifier belongs to no thread, and watchers are `Send`.
@@ -187,8 +244,12 @@ unsafe impl<W: Watcher> Send for Inserted<W> {}
 // `Sync`.
 unsafe impl<W: Watcher> Sync for Inserted<W> {}
 
-impl<W: Watcher> Ended for Inserted<W> {
-    fn next(&self) -> &SpinLock<Option<Arc<dyn Ended>>> {
+impl<W: Watcher> Removable for Inserted<W> {
+    fn remover(&self) -> &Arc<Remover> {
+        &self.remover
+    }
+
+    fn next(&self) -> &SpinLock<Option<Arc<dyn Removable>>> {
         &self.next
     }
 }
@@ -262,7 +323,7 @@ impl<W: Watcher> PinnedDrop for Inserted<W> {
 
 /// A reference to a notifier of a range of addresses. When the last one is dropped, which waits for
 /// nothing, a [`Remover`] removes the notifier; the watcher may be called until then.
-pub(crate) struct IntervalNotifier<W: Watcher>(ManuallyDrop<Arc<Inserted<W>>>);
+pub(crate) struct IntervalNotifier<W: Watcher>(Removed<Inserted<W>>);
 
 impl<W: Watcher> IntervalNotifier<W> {
     /// Watches `length` bytes from `start` on of `mm`, which has to be [prepared](prepare), until
@@ -280,7 +341,7 @@ impl<W: Watcher> IntervalNotifier<W> {
     ) -> Result<Self> {
         let inserted = Inserted::new(mm, start, length, watcher, remover);
         let inserted = Arc::pin_init(inserted, GFP_KERNEL_ACCOUNT)?;
-        Ok(Self(ManuallyDrop::new(inserted)))
+        Ok(Self(Removed::new(inserted)))
     }
 
     /// The watcher.
@@ -310,16 +371,5 @@ impl<W: Watcher> IntervalNotifier<W> {
 impl<W: Watcher> Clone for IntervalNotifier<W> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-impl<W: Watcher> Drop for IntervalNotifier<W> {
-    fn drop(&mut self) {
-        // SAFETY: It is not used after this.
-        let inserted = unsafe { ManuallyDrop::take(&mut self.0) };
-        if let Some(last) = Arc::into_unique_or_drop(inserted) {
-            let last: Arc<Inserted<W>> = last.into();
-            last.remover.clone().add(last);
-        }
     }
 }

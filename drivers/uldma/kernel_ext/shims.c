@@ -250,14 +250,15 @@ bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr)
 	return settled;
 }
 
-int uldma_mmu_notifier_prepare(struct mm_struct *mm)
+/* Registers @notifier. None makes room for interval notifiers. */
+int uldma_mmu_notifier_register(struct mmu_notifier *notifier,
+				struct mm_struct *mm)
 {
 	int ret;
 
 	if (mmap_write_lock_killable(mm))
 		return -EINTR;
-	/* None: this makes room for interval notifiers. */
-	ret = __mmu_notifier_register(NULL, mm);
+	ret = __mmu_notifier_register(notifier, mm);
 	mmap_write_unlock(mm);
 	return ret;
 }

@@ -61,7 +61,8 @@ unsigned long uldma_rlimit_memlock(void);
 u32 uldma_current_uid(void);
 unsigned long uldma_page_to_pfn(struct page *page);
 bool uldma_vma_file_is_settled(struct mm_struct *mm, unsigned long *addr);
-int uldma_mmu_notifier_prepare(struct mm_struct *mm);
+int uldma_mmu_notifier_register(struct mmu_notifier *notifier,
+				struct mm_struct *mm);
 u64 uldma_untagged_addr(u64 addr);
 bool uldma_page_is_behind(struct vm_area_struct *vma, unsigned long addr,
 			  struct page *page);
