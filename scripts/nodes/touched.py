@@ -24,6 +24,7 @@ OPTIMISTIC = (
         "optimistic",
         "optimistic_wait",
         "peer_optimistic",
+        "optimistic_age",
         "optimistic_files",
         "optimistic_stamps",
     ),
@@ -148,7 +149,8 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *EXCHANGE,
         *FAILING,
     ),
-    r"kernel_ext/hmm\.(c|h|rs)|hw/page_requests\.rs|user_abi/miss_policy\.rs"
+    r"kernel_ext/(hmm\.(c|h|rs)|(mmu_ageing|interval_tree)\.rs)|hw/page_requests\.rs"
+    r"|user_abi/miss_policy\.rs"
     r"|(mem|user/region)/optimistic(/.*)?\.rs": (
         *OPTIMISTIC,
         *LIFE,

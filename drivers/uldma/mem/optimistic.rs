@@ -53,6 +53,7 @@ use crate::{
     params, //
 };
 
+pub(crate) mod ageing;
 pub(crate) mod area;
 mod clock;
 pub(crate) mod fill;
@@ -81,6 +82,8 @@ pub(crate) struct Counts {
     pub(crate) ended: u64,
     /// Those of them that made room for others.
     pub(crate) evicted: u64,
+    /// How often the memory manager was told that the device has accessed pages.
+    pub(crate) told: u64,
     /// Pages that are entered now.
     pub(crate) entered: usize,
     /// Maximum of them.
@@ -106,6 +109,7 @@ pub(crate) struct Optimistic {
     filled: Atomic<u64>,
     faulted: Atomic<u64>,
     ended: Atomic<u64>,
+    told: Atomic<u64>,
 }
 
 impl Optimistic {
@@ -133,6 +137,7 @@ impl Optimistic {
                 filled: Atomic::new(0),
                 faulted: Atomic::new(0),
                 ended: Atomic::new(0),
+                told: Atomic::new(0),
             }))
         })
     }
@@ -222,6 +227,11 @@ impl Optimistic {
         self.clock.give_back(&space.filler().entered, pages);
     }
 
+    /// Counts that the memory manager was told of accesses.
+    fn count_told(&self) {
+        self.told.fetch_add(1, Relaxed);
+    }
+
     /// Returns the counters.
     pub(crate) fn counts(&self) -> Counts {
         let (entered, limit) = self.clock.entered();
@@ -233,6 +243,7 @@ impl Optimistic {
             faulted: self.faulted.load(Relaxed),
             ended: self.ended.load(Relaxed),
             evicted: self.clock.evicted(),
+            told: self.told.load(Relaxed),
             entered,
             limit,
         }

@@ -104,6 +104,7 @@ fn show_optimistic(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Res
     writeln!(f, "faulted {}", counts.faulted)?;
     writeln!(f, "ended {}", counts.ended)?;
     writeln!(f, "evicted {}", counts.evicted)?;
+    writeln!(f, "told {}", counts.told)?;
     writeln!(f, "entered {}", counts.entered)?;
     writeln!(f, "limit {}", counts.limit)
 }

@@ -192,6 +192,26 @@ impl OptimisticBlock {
         (retracted, places.end)
     }
 
+    /// Returns true if the device has accessed a valid page of `places` since that was `forgotten` for the
+    /// last time.
+    pub(crate) fn was_accessed(&self, places: Range<usize>, forgotten: bool) -> bool {
+        let mut accessed = false;
+        if self.used == 0 {
+            return accessed;
+        }
+        for place in places {
+            let is_valid = matches!(self.own.get(place), Some(Own::Valid(_)));
+            if is_valid && self.used_by_device(place).0 {
+                accessed = true;
+                if forgotten {
+                    // The place is inside of the block. Later accesses mark it anew.
+                    let _ = self.clear_mark(place);
+                }
+            }
+        }
+        accessed
+    }
+
     fn clear_mark(&self, place: usize) -> Result {
         dma_write!(self.shared, [try: place].accessed, 0);
         Ok(())

@@ -41,6 +41,7 @@ use kernel::{
 use crate::{
     kernel_ext::{
         accounting,
+        mmu_ageing::AgeNotifier,
         mmu_notifier::{
             self,
             Remover, //
@@ -49,7 +50,10 @@ use crate::{
         shrinker::Shrinkable, //
     },
     mem::{
-        optimistic::fill::Filler,
+        optimistic::{
+            ageing::Ages,
+            fill::Filler, //
+        },
         tpt::Entered, //
     },
     user_abi::ledger::Payer, //
@@ -136,6 +140,9 @@ pub(crate) struct Space {
     shrinkable: SetOnce<Shrinkable<Reclaimable>>,
     /// Fills its areas.
     filler: Arc<Filler>,
+    /// Tells the memory manager of accesses to its areas, once there are some.
+    #[pin]
+    ages: Mutex<Option<AgeNotifier<Ages>>>,
     /// Milliseconds for which a run of the worker waits for file locks.
     pub(super) revalidate_ms: u32,
     /// The spaces of all devices.
@@ -272,6 +279,7 @@ impl Space {
                 reclaimable,
                 shrinkable: SetOnce::new(),
                 filler: Filler::new()?,
+                ages <- new_mutex!(None, "uldma::Space::ages"),
                 revalidate_ms: options.revalidate_ms,
                 all,
                 sharing,
@@ -326,6 +334,25 @@ impl Space {
             self.is_watchable.store(true, Release);
         }
         Ok(())
+    }
+
+    /// Returns what tells the memory manager of accesses to areas of `mm`, the address space.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINTR` if a signal comes.
+    pub(crate) fn ages(&self, mm: &MmWithUser) -> Result<AgeNotifier<Ages>> {
+        if let Some(ages) = self.known_ages() {
+            return Ok(ages);
+        }
+        let ages = Ages::watch(mm, &self.remover)?;
+        // Another thread may have been first. What it has does.
+        Ok(self.ages.lock().get_or_insert(ages).clone())
+    }
+
+    /// Returns the same, if there have been areas.
+    pub(crate) fn known_ages(&self) -> Option<AgeNotifier<Ages>> {
+        self.ages.lock().clone()
     }
 
     /// Lets `shrinker` release pages of the cache where the memory of the machine is short, or that of

@@ -5,7 +5,10 @@
 //! A notification of a change takes [`Area::entries`], also in a thread that reclaims memory. So nothing is
 //! allocated under it, and nothing but what an invalidation takes is locked under it.
 
-use core::ops::Range;
+use core::ops::{
+    Range,
+    RangeInclusive, //
+};
 
 use kernel::{
     device::{
@@ -67,6 +70,8 @@ use crate::{
     }, //
 };
 
+use super::ageing::Ages;
+
 const IN_BLOCK: usize = OptimisticBlock::ENTRIES;
 
 /// A range of addresses that the device can access where something is mapped.
@@ -114,6 +119,7 @@ impl Area {
         (access, fault): (Access, Option<Fault>),
     ) -> Result<IntervalNotifier<Self>> {
         space.prepare_watching(mm)?;
+        let ages = space.ages(mm)?;
         let count = range.len().div_ceil(IN_BLOCK);
         let share = Share::new(space.payer(), Resource::Pages, Indices::price(count))?;
         let mut blocks = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
@@ -134,7 +140,9 @@ impl Area {
         });
         let length = range.len() * PAGE_SIZE;
         let area = IntervalNotifier::new(mm, range.address(), length, area, space.remover())?;
+        let place = Ages::place(&area)?;
         Self::add_entries(&area, share, access)?;
+        ages.ageing().add(place);
         Ok(area)
     }
 
@@ -211,6 +219,36 @@ impl Area {
         self.range.len()
     }
 
+    /// The addresses, in bytes.
+    pub(super) fn addresses(&self) -> RangeInclusive<usize> {
+        let start = self.range.address();
+        start..=start + (self.pages() * PAGE_SIZE - 1)
+    }
+
+    /// Tells the memory manager nothing more.
+    fn forget_age(&self) {
+        if let Some(ages) = self.space.known_ages() {
+            ages.ageing().remove(self);
+        }
+    }
+
+    /// Returns true if the device has accessed a page that is entered in `range`, in bytes, since that was
+    /// `forgotten` for the last time, or may have. Does not wait.
+    pub(super) fn was_accessed(&self, range: &Range<usize>, forgotten: bool) -> bool {
+        // Who has the lock changes what is entered.
+        let Some(mut entries) = self.entries.try_lock() else {
+            return true;
+        };
+        let mut accessed = false;
+        entries.for_each(self.numbers(range), |block, places| {
+            accessed |= block.was_accessed(places, forgotten);
+        });
+        if accessed && forgotten {
+            self.space.access().optimistic.count_told();
+        }
+        accessed
+    }
+
     /// The address of a page.
     pub(super) fn address_of(&self, number: usize) -> usize {
         self.range.address() + number * PAGE_SIZE
@@ -245,6 +283,7 @@ impl Area {
         if let Some(guard) = device.optimistic.gate.enter() {
             // Before its numbers are free: the next area may get the same.
             device.optimistic.remove(self);
+            self.forget_age();
             // No block is made from here on.
             let held = self.held.lock().take();
             let blocks = {
@@ -264,6 +303,7 @@ impl Area {
 
     /// Takes out all pages of a device that does no DMA any more.
     pub(super) fn tear_down(&self, dev: &Device<Bound>, proof: &Proof) {
+        self.forget_age();
         self.retract();
         let held = self.held.lock().take();
         let mut entries = self.entries.lock();

@@ -69,7 +69,7 @@ static inline void outside_end(struct owner *o)
 
 #define SMALL_GROUP "/tmp/uldma-stamps"
 
-static inline void group_leave(struct owner *o)
+static inline void group_end(void)
 {
 	put(SMALL_GROUP "/cgroup.procs", "0");
 	rmdir(SMALL_GROUP "/uldma");
@@ -77,10 +77,10 @@ static inline void group_leave(struct owner *o)
 	rmdir(SMALL_GROUP);
 }
 
-/* Makes this process part of a group that has memory for half of the pages. */
-static inline const char *group_begin(struct owner *o)
+/* Makes this process part of a group that has @limit bytes of memory. */
+static inline const char *group_join(size_t limit)
 {
-	char limit[24];
+	char text[24];
 
 	if (swap_begin())
 		return swap_begin();
@@ -89,13 +89,24 @@ static inline const char *group_begin(struct owner *o)
 		return "no cgroup2";
 	put(SMALL_GROUP "/cgroup.subtree_control", "+memory");
 	mkdir(SMALL_GROUP "/uldma", 0700);
-	snprintf(limit, sizeof(limit), "%zu", o->half * o->page);
-	if (put(SMALL_GROUP "/uldma/memory.max", limit) ||
+	snprintf(text, sizeof(text), "%zu", limit);
+	if (put(SMALL_GROUP "/uldma/memory.max", text) ||
 	    put(SMALL_GROUP "/uldma/cgroup.procs", "0")) {
-		group_leave(o);
+		group_end();
 		return "no limits of memory";
 	}
 	return NULL;
+}
+
+/* Of one that has memory for half of the pages. */
+static inline const char *group_begin(struct owner *o)
+{
+	return group_join(o->half * o->page);
+}
+
+static inline void group_leave(struct owner *o)
+{
+	group_end();
 }
 
 /* How many pages have another frame than before. */
