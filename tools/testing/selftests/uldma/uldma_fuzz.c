@@ -28,6 +28,8 @@
 #define MAX_REPEAT 12
 /* How many times longer it takes at most until messages have crossed. */
 #define MORE 8
+/* Sequences of which some should have had messages cross. */
+#define ENOUGH 200
 /* No longer than that a failed sequence is made shorter. */
 #define SHORTEN_SECONDS 60
 
@@ -527,7 +529,9 @@ static bool fuzz(__u64 seed, int seconds)
 		}
 		keep(&c, &s);
 	}
-	if (!messages_crossed()) {
+	if (!messages_crossed() && sequences < ENOUGH) {
+		printf("# too few sequences to tell whether messages cross\n");
+	} else if (!messages_crossed()) {
 		snprintf(failure, sizeof(failure), "no message has crossed, or one way only");
 		return false;
 	}
