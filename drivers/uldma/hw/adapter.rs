@@ -347,7 +347,7 @@ fn vector_of(doorbell: KernelDoorbell) -> u16 {
 fn refusal(status: u64) -> Error {
     match u32::try_from(status).unwrap_or(u32::MAX) {
         uapi::ULDMA_DMA_BAD_SIZE | uapi::ULDMA_DMA_BOUNDS => EINVAL,
-        uapi::ULDMA_DMA_NO_RIGHT | uapi::ULDMA_DMA_REMOTE => EACCES,
+        uapi::ULDMA_DMA_NO_RIGHT | uapi::ULDMA_DMA_REMOTE | uapi::ULDMA_DMA_REVOKED => EACCES,
         uapi::ULDMA_DMA_NOT_VALID => ENOENT,
         uapi::ULDMA_DMA_QUEUE_FULL => EBUSY,
         uapi::ULDMA_DMA_LINK_DOWN => enotconn(),

@@ -811,6 +811,7 @@ struct uldma_lmm {
  * @ULDMA_DMA_NO_MAPPING: the same, and its owner has nothing mapped there
  * @ULDMA_DMA_NOT_LOCKED: the same, and it did not come in time
  * @ULDMA_DMA_PAGE_RIGHT: the same, and its owner may not access it in this way
+ * @ULDMA_DMA_REVOKED: the peer has ended the region, or its export; import anew
  *
  * The load that initiates returns the negated value of a refusal; completion
  * records carry the value itself.
@@ -840,6 +841,7 @@ enum uldma_dma_status {
 	ULDMA_DMA_NO_MAPPING = 21,
 	ULDMA_DMA_NOT_LOCKED = 22,
 	ULDMA_DMA_PAGE_RIGHT = 23,
+	ULDMA_DMA_REVOKED = 24,
 };
 
 /**

@@ -119,7 +119,7 @@ static const char *apply_engine(struct open_file *o, __u32 number, const union u
 		o->tickets++;
 		break;
 	case ULDMA_CMD_DMA_WAIT:
-		if (out->dma_wait.out_status > ULDMA_DMA_PAGE_RIGHT)
+		if (out->dma_wait.out_status > ULDMA_DMA_REVOKED)
 			return "a status that is none";
 		break;
 	}

@@ -535,9 +535,9 @@ TEST_F(remote, many_in_flight)
 }
 
 /* At once, or when the device gets there. */
-static bool is_refused(int ret)
+static bool is_refused(int ret, int status)
 {
-	return ret == ULDMA_DMA_REMOTE || ret == -EACCES;
+	return ret == status || ret == -EACCES;
 }
 
 /* The import leads nowhere, in both directions, whatever comes there anew. */
@@ -548,10 +548,10 @@ static void check_dead(struct __test_metadata *_metadata,
 
 	pattern_fill(self->buf + 11, LENGTH, 9);
 	ret = transfer(self->fd, how, &self->r, 0, &self->local, 0, 4096);
-	EXPECT_TRUE(is_refused(ret))
+	EXPECT_TRUE(is_refused(ret, ULDMA_DMA_REVOKED))
 		TH_LOG("write: %d", ret);
 	ret = transfer(self->fd, how, &self->local, 0, &self->r, 0, 4096);
-	EXPECT_TRUE(is_refused(ret))
+	EXPECT_TRUE(is_refused(ret, ULDMA_DMA_REVOKED))
 		TH_LOG("read: %d", ret);
 	EXPECT_EQ(-1, pattern_check(self->buf + 11, LENGTH, 9));
 	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 5 }));
@@ -603,7 +603,8 @@ TEST_F(remote, after_export_with_less)
 			       { 0, NAME, ULDMA_ACCESS_READ }));
 	pattern_fill(self->buf + 11, LENGTH, 9);
 	EXPECT_TRUE(is_refused(transfer(self->fd, variant->how, &self->r, 0,
-					&self->local, 0, 4096)));
+					&self->local, 0, 4096),
+			       ULDMA_DMA_REMOTE));
 	EXPECT_EQ(-1, peer_call(&self->peer, PEER_CHECK, { 0, 0, LENGTH, 5 }));
 }
 

@@ -177,7 +177,7 @@ TEST_F(atomic, rights)
 	EXPECT_EQ(ULDMA_DMA_NO_RIGHT,
 		  queue_do(&self->c, fetch_add_of(&ro, 0, 1), NULL));
 	ASSERT_EQ(0, peer_call(&self->peer, PEER_UNEXPORT, { 0 }));
-	EXPECT_EQ(ULDMA_DMA_REMOTE,
+	EXPECT_EQ(ULDMA_DMA_REVOKED,
 		  queue_do(&self->c, fetch_add_of(&self->r, 0, 1), NULL));
 	EXPECT_EQ(pattern_at(1, 0), peer_word(&self->peer, 0));
 }

@@ -58,11 +58,13 @@ pub enum Status {
     NotLocked = 22,
     /// The mapping of the next page of optimistic memory does not allow the access.
     PageRight = 23,
+    /// The peer has ended the region, or its export.
+    Revoked = 24,
 }
 
 impl Status {
     /// All statuses, in the order of their numbers.
-    pub const ALL: [Status; 24] = [
+    pub const ALL: [Status; 25] = [
         Status::Ok,
         Status::NoArgs,
         Status::BadSize,
@@ -87,6 +89,7 @@ impl Status {
         Status::NoMapping,
         Status::NotLocked,
         Status::PageRight,
+        Status::Revoked,
     ];
 
     /// Returns true if a transfer ends with it before a page that there is at another time: what it has

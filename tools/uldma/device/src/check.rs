@@ -101,17 +101,20 @@ fn usable_region<B: Bus + ?Sized>(
 }
 
 /// Returns the peer's region behind an import, if the peer allows this access.
+///
+/// [`Status::Revoked`] if the region or its export has ended, [`Status::Remote`] for another access.
 pub fn exported_region<B: Bus + ?Sized>(
     peer: &View<'_, B>,
     index: u32,
     generation: u64,
     rights: &[Right],
 ) -> Result<RegionEntry, Status> {
-    let region = peer.region(index).map_err(|_| Status::Remote)?;
-    let allowed = region.generation == generation
-        && rights
-            .iter()
-            .all(|right| region.flags.contains(export_right(*right)))
+    let region = peer.region(index).map_err(|_| Status::Revoked)?;
+    let gives = |right: Right| region.flags.contains(export_right(right));
+    if region.generation != generation || ![Right::Read, Right::Write].into_iter().any(gives) {
+        return Err(Status::Revoked);
+    }
+    let allowed = rights.iter().copied().all(gives)
         && !region.flags.contains(RegionFlags::REMOTE)
         && !region.flags.contains(RegionFlags::WINDOW);
     if allowed {

@@ -23,8 +23,8 @@ impl Model {
         self.settle(memories);
     }
 
-    /// Ends all transfers that use the named memory of a node as aborted, at this node and at its
-    /// peers. Descriptors behind the invalidation in its own queue are later than it and are not
+    /// Ends all transfers that use the named memory of a node: as revoked those of its peers that the memory
+    /// was exported to, and others as aborted. Descriptors behind the invalidation in its own queue are later than it and are not
     /// affected.
     pub(crate) fn end_users(&mut self, node: usize, what: Invalidation, asked_by: Option<usize>) {
         let (kind, index) = (what.get(Invalidation::KIND), what.get(Invalidation::INDEX));
@@ -63,7 +63,9 @@ impl Model {
                     });
                 }
                 if number != node {
-                    context.end_all(Status::Aborted, named_by_peer);
+                    let posted = |side: &CheckedSide| side.is_posted() && named_by_peer(side);
+                    context.end_all(Status::Aborted, posted);
+                    context.end_all(Status::Revoked, named_by_peer);
                 } else if asked_by != Some(place) {
                     context.end_all(Status::Aborted, named_here);
                 }

@@ -109,6 +109,11 @@ impl CheckedSide {
         }
     }
 
+    /// Returns true if a peer has posted the memory for this message, so that no import is needed.
+    pub fn is_posted(&self) -> bool {
+        matches!(self.place, Location::Posted(_) | Location::PostedList(_))
+    }
+
     /// Returns true if the memory is a peer's.
     pub fn is_remote(&self) -> bool {
         self.peer().is_some()

@@ -283,7 +283,7 @@ fn no_export_is_needed_and_none_is_given() {
     assert_eq!(rig.guests[1].get(FREE + 0x789, 400_000), data);
     send(&rig, 2, Descriptor::copy((1, 0), (4, 0), 8));
     run(&mut rig);
-    assert_eq!(sent(&rig, 2), (0, Status::Remote));
+    assert_eq!(sent(&rig, 2), (0, Status::Revoked));
 }
 
 #[test]

@@ -346,36 +346,33 @@ fn the_peer_decides_what_it_exports() {
         first_page: 77,
         ..RegionEntry::default()
     };
+    let with = |flags| RegionEntry { flags, ..good };
+    let replaced = RegionEntry {
+        generation: 2,
+        ..good
+    };
     let bad = [
-        RegionEntry {
-            flags: RegionFlags::NONE,
-            ..good
-        },
-        RegionEntry {
-            flags: ALL_RIGHTS.without(RegionFlags::EXPORT_WRITE),
-            ..good
-        },
-        RegionEntry {
-            generation: 2,
-            ..good
-        },
-        RegionEntry { length: 7, ..good },
-        RegionEntry {
-            flags: ALL_RIGHTS | RegionFlags::REMOTE,
-            ..good
-        },
+        (with(RegionFlags::NONE), Status::Revoked),
+        (replaced, Status::Revoked),
+        (
+            with(ALL_RIGHTS.without(RegionFlags::EXPORT_WRITE)),
+            Status::Remote,
+        ),
+        (RegionEntry { length: 7, ..good }, Status::Remote),
+        (with(ALL_RIGHTS | RegionFlags::REMOTE), Status::Remote),
     ];
-    for entry in bad {
+    for (entry, expected) in bad {
         rig.guests[1].put_region(3, &entry);
         let answer = rig.initiate(0, OURS, at(1, 0), at(4, 0), 8);
-        assert_eq!(answer, refused(Status::Remote), "{entry:?}");
+        assert_eq!(answer, refused(expected), "{entry:?}");
     }
     rig.guests[1].put_region(3, &good);
     assert_eq!(rig.initiate(0, OURS, at(1, 0), at(4, 0), 8), 1);
     // Removed between initiation and the engine's turn.
-    rig.guests[1].put_region(3, &bad[1]);
+    rig.guests[1].put_region(3, &replaced);
     rig.run();
-    assert_eq!(rig.guests[0].record(OURS, 1), (1, 0, Status::Remote as u64));
+    let expected = (1, 0, Status::Revoked as u64);
+    assert_eq!(rig.guests[0].record(OURS, 1), expected);
     assert_eq!(rig.guests[1].get(FREE + 0x789, 8), [0; 8]);
 }
 

@@ -137,7 +137,7 @@ fn invalidation_reaches_imports_at_the_peer() {
         assert_eq!(rig.initiate(0, OURS, at(1, 0), at(2, 0), 8), 2);
         rig.invalidate(1, kind, index);
         rig.run();
-        assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
+        assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Revoked as u64);
         assert_eq!(rig.guests[0].record(OURS, 2).2, Status::Ok as u64);
     }
 }

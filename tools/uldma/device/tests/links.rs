@@ -233,7 +233,7 @@ fn invalidation_reaches_all_importers_of_one_node() {
         );
         rig.run();
         let ends = [(0, 1), (1, 1), (0, 2)].map(|(node, at)| end(&rig, node, at));
-        assert_eq!(ends, [Status::Aborted, Status::Aborted, Status::Ok]);
+        assert_eq!(ends, [Status::Revoked, Status::Revoked, Status::Ok]);
     }
 }
 

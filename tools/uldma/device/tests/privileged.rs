@@ -275,8 +275,8 @@ fn descriptors_that_make_no_sense() {
         (push((4, 0), 0, 8), Status::NoRight),
         (pull(0, (4, 0), 8), Status::NoRight),
         // Another generation of the region, of the link, and nodes that cannot be reached.
-        (far(DST_OF_PEER, 2, 1, 1), Status::Remote),
-        (far(SRC_OF_PEER, 2, 1, 1), Status::Remote),
+        (far(DST_OF_PEER, 2, 1, 1), Status::Revoked),
+        (far(SRC_OF_PEER, 2, 1, 1), Status::Revoked),
         (far(DST_OF_PEER, 1, 1, 0), Status::LinkDown),
         (far(SRC_OF_PEER, 1, 1, 2), Status::LinkDown),
         (far(SRC_OF_PEER, 1, 0, 1), Status::LinkDown),
@@ -305,8 +305,8 @@ fn the_peer_has_to_export() {
     };
     let cases = [
         (ALL_RIGHTS, [Status::Ok; 2]),
-        (RegionFlags::NONE, [Status::Remote; 2]),
-        (ALL_RIGHTS.without(RegionFlags::VALID), [Status::Remote; 2]),
+        (RegionFlags::NONE, [Status::Revoked; 2]),
+        (ALL_RIGHTS.without(RegionFlags::VALID), [Status::Revoked; 2]),
         (
             ALL_RIGHTS.without(RegionFlags::EXPORT_WRITE),
             [Status::Remote, Status::Ok],
@@ -333,11 +333,11 @@ fn what_ends_a_copy_between_its_chunks() {
         (|rig| rig.plug(false), Status::LinkDown),
         (
             |rig| rig.invalidate(1, Invalidation::REGION, 3),
-            Status::Aborted,
+            Status::Revoked,
         ),
         (
             |rig| rig.invalidate(1, Invalidation::SPACE, OTHER_SPACE),
-            Status::Aborted,
+            Status::Revoked,
         ),
         (
             |rig| rig.invalidate(0, Invalidation::REGION, 1),
@@ -345,7 +345,7 @@ fn what_ends_a_copy_between_its_chunks() {
         ),
         (
             |rig| rig.guests[1].put_region(3, &RegionEntry::default()),
-            Status::Remote,
+            Status::Revoked,
         ),
     ];
     for (number, (stop, status)) in cases.into_iter().enumerate() {
@@ -387,7 +387,7 @@ fn invalidation_ends_an_import_copy_in_flight() {
     let before = rig.guests[1].get(FAR + (512 << 10), 64);
     run(&mut rig);
     let (_, _, status) = rig.guests[0].record(OURS, 1);
-    assert_eq!(status, Status::Aborted as u64);
+    assert_eq!(status, Status::Revoked as u64);
     assert_eq!(rig.guests[1].get(FAR + (512 << 10), 64), before);
     assert_eq!(rig.guests[1].completed(THEIRS), (2, 0));
 }
@@ -401,7 +401,7 @@ fn invalidation_at_once_ends_what_is_queued() {
     assert_eq!(rig.poll(), Polled::Found);
     assert_eq!(rig.poll(), Polled::Found, "one at a time");
     assert_eq!(rig.guests[1].completed(THEIRS), (2, 0));
-    assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Aborted as u64);
+    assert_eq!(rig.guests[0].record(OURS, 1).2, Status::Revoked as u64);
     run(&mut rig);
     assert_eq!(rig.guests[0].record(OURS, 2).2, Status::Ok as u64);
     assert_eq!(rig.model.report().nodes[1].counters.invalidations, 2);

@@ -356,7 +356,7 @@ fn invalidation_aborts_what_was_taken() {
     rig.guests[0].submit(OURS, 3, &Descriptor::add((4, 7), 1));
     assert_eq!(rig.poll(), Polled::Found);
     rig.invalidate(1, Invalidation::SPACE, OTHER_SPACE);
-    assert_eq!(rig.guests[0].record(OURS, 3).2, Status::Aborted as u64);
+    assert_eq!(rig.guests[0].record(OURS, 3).2, Status::Revoked as u64);
 }
 
 #[test]

@@ -77,6 +77,9 @@ pub enum Refusal {
     /// The owner of the next page of optimistic memory may not access it in this way.
     #[error("the mapping of a page that is not pinned does not allow the access")]
     PageRight,
+    /// The peer has ended the region, or its export.
+    #[error("the peer has unregistered or unexported the region")]
+    Revoked,
     /// The method stores to the source's shadow page, which is mapped for loads only.
     #[error("the method passes the source by a store, and the source is not writable")]
     SourceNotWritable,
@@ -133,6 +136,7 @@ impl Refusal {
             uapi::ULDMA_DMA_NO_MAPPING => Self::NoMapping,
             uapi::ULDMA_DMA_NOT_LOCKED => Self::NotLocked,
             uapi::ULDMA_DMA_PAGE_RIGHT => Self::PageRight,
+            uapi::ULDMA_DMA_REVOKED => Self::Revoked,
             other => Self::Unknown(other.into()),
         })
     }
@@ -157,7 +161,8 @@ impl Refusal {
             Self::QueueFull => "wait for earlier transfers first",
             Self::NoRight => "register with the access that the transfer needs",
             Self::LinkDown => "import again once the link is up",
-            Self::Remote => "did the peer unregister or unexport the region?",
+            Self::Revoked => "import again what the peer exports now",
+            Self::Remote => "does the peer export the region with this access?",
             Self::Disabled => "the driver was unbound or the context destroyed",
             Self::NotRunning => "start transfers in the process that took the context",
             Self::Mixed => "try again",

@@ -175,7 +175,7 @@ impl Engine {
     fn reason_of(&mut self, error: Error) -> Error {
         match error {
             Error::Transfer {
-                status: Refusal::Remote | Refusal::LinkDown | Refusal::Aborted,
+                status: Refusal::Remote | Refusal::Revoked | Refusal::LinkDown | Refusal::Aborted,
                 ..
             } => self.control.check_peer().err().unwrap_or(error),
             _ => error,
