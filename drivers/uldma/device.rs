@@ -81,6 +81,7 @@ use crate::{
         sched_notify::SchedNotify, //
     },
     hw::{
+        gate::Gate,
         layout::EventCauses,
         Consumer,
         Doorbells,
@@ -93,7 +94,6 @@ use crate::{
             eproto,
             eremoteio, //
         },
-        gate::Gate,
         net::net_device::NetDevice,
         ratelimit::dev_err_ratelimited, //
     },
@@ -216,7 +216,6 @@ impl DeviceOps for Shared {
         DeviceAccess {
             gate: &self.gate,
             tpt: &self.tpt,
-            hw: &*self.hw,
             optimistic: &self.optimistic,
         }
     }
@@ -231,12 +230,12 @@ impl DeviceOps for Shared {
 
 impl Shared {
     fn new(dev: &Device<Bound>, hw: Arc<dyn Hardware>) -> Result<Arc<Self>> {
-        let gate = Arc::pin_init(Gate::new(dev), GFP_KERNEL)?;
+        let gate = Arc::pin_init(Gate::new(dev, hw.clone()), GFP_KERNEL)?;
         let geometry = *hw.geometry();
         let (capacity, limits) = limits::of(&geometry)?;
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL)?;
         let kernel_page = page.clone();
-        let sched_notify = SchedNotify::new(gate.clone(), hw.clone())?;
+        let sched_notify = SchedNotify::new(gate.clone(), geometry.cpus)?;
         let queues = match hw.kernel_queues() {
             Some(contexts) => Some(Arc::pin_init(Queues::new(contexts)?, GFP_KERNEL)?),
             None => None,
@@ -246,13 +245,14 @@ impl Shared {
             .map(|queues| -> Arc<dyn Invalidator> { queues });
         let worker = ProgressWorker::new()?;
         let network = Interface::new(hw.clone(), worker.clone())?;
+        let behind = hw.clone();
         let shared = Arc::pin_init(
             try_pin_init!(Self {
                 gate,
                 hw,
                 ledger: Ledger::new(capacity, limits)?,
                 tpt <- Tpt::new(dev, &geometry, invalidator),
-                optimistic <- Optimistic::new(dev, &geometry),
+                optimistic <- Optimistic::new(dev, behind),
                 lmm <- Lmm::new(limits::lmm()),
                 mmap_offsets <- MmapOffsets::new()?,
                 contexts <- Contexts::new(geometry.contexts)?,
@@ -465,7 +465,7 @@ impl Arm for Shared {
     fn arm(&self, context: u32, completed: u64) {
         if let Some(guard) = self.gate.enter() {
             // The only error is a device that has left the bus; its removal wakes waiters.
-            let _ = Hw::new(guard.dev(), &*self.hw).arm_context(context, completed);
+            let _ = guard.hw().arm_context(context, completed);
         }
     }
 }

@@ -30,6 +30,7 @@ use crate::kernel_ext::{
 pub(crate) mod adapter;
 mod command;
 mod doorbell;
+pub(crate) mod gate;
 mod geometry;
 pub(crate) mod health;
 pub(crate) mod ivshmem;
@@ -494,7 +495,7 @@ macro_rules! operations {
 /// it is there.
 ///
 /// It borrows from the guard of a caller that has entered the gate, see
-/// [`Gate::try_enter`](crate::kernel_ext::gate::Gate::try_enter).
+/// [`GateGuard::hw`](gate::GateGuard).
 #[derive(Clone, Copy)]
 pub(crate) struct Hw<'a> {
     dev: &'a Device<Bound>,

@@ -30,13 +30,12 @@ use super::{
     Transport,
 };
 use crate::{
-    hw::Hw,
+    hw::gate::GateGuard,
     kernel_ext::{
         errno::{
             enotconn,
             eopnotsupp, //
         },
-        gate::GateGuard,
         random, //
     },
     link::{
@@ -256,7 +255,7 @@ impl Connections {
         }
         let window = ctx.window_alloc.alloc(payer, peer, LANE_BYTES)?;
         let zeroed = ctx.gate.try_enter().and_then(|guard| {
-            let hw = Hw::new(guard.dev(), ctx.hw);
+            let hw = guard.hw();
             hw.zero_window(window.offset(), window.length())
         });
         match zeroed {
@@ -364,7 +363,7 @@ impl Connections {
     fn answer(&self, ctx: &ConnCtx<'_>, guard: &GateGuard<'_>) -> bool {
         self.work_list.lock().answers.flush(|node, msg| {
             let message = Message::Connection(*msg);
-            let hw = Hw::new(guard.dev(), ctx.hw);
+            let hw = guard.hw();
             ctx.link.peer(node)?.send(hw, &message)
         })
     }

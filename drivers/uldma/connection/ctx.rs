@@ -14,12 +14,11 @@ use super::{
 };
 use crate::{
     hw::{
-        Hardware,
-        Hw, //
+        gate::Gate,
+        Hardware, //
     },
     kernel_ext::{
         errno::eopnotsupp,
-        gate::Gate,
         wakeup, //
     },
     link::{
@@ -83,6 +82,6 @@ impl ConnCtx<'_> {
     pub(super) fn invalidate(&self, region: u32) -> Result {
         let queues = self.queues.ok_or_else(eopnotsupp)?;
         let guard = self.gate.try_enter()?;
-        queues.invalidate(Hw::new(guard.dev(), self.hw), region)
+        queues.invalidate(guard.hw(), region)
     }
 }

@@ -19,10 +19,9 @@ use super::{
 };
 use crate::{
     hw::{
-        Command,
-        Hw, //
+        gate::GateGuard,
+        Command, //
     },
-    kernel_ext::gate::GateGuard,
     user_abi::status_page::Outcome, //
 };
 
@@ -57,7 +56,7 @@ impl Connection {
                 direction,
                 region,
             };
-            queues.invalidate_async(Hw::new(guard.dev(), ctx.hw), invalidation)?;
+            queues.invalidate_async(guard.hw(), invalidation)?;
             stream.invalidation_requested();
             any = true;
         }

@@ -25,13 +25,13 @@ use super::{
     WINDOW, //
 };
 use crate::{
-    hw::Hw,
-    kernel_ext::{
-        errno::{
-            enotconn,
-            eproto, //
-        },
-        gate::GateGuard, //
+    hw::{
+        gate::GateGuard,
+        Hw, //
+    },
+    kernel_ext::errno::{
+        enotconn,
+        eproto, //
     },
     link::{
         message::{
@@ -77,7 +77,7 @@ struct TurnCtx<'a> {
 
 impl TurnCtx<'_> {
     fn hw(&self) -> Hw<'_> {
-        Hw::new(self.guard.dev(), self.ctx.hw)
+        self.guard.hw()
     }
 }
 
@@ -430,7 +430,7 @@ impl Connection {
             let stream = &mut state.receiving.stream;
             let piece = stream.unmoved().ok_or(EINVAL)?;
             let step = piece.length.min(left);
-            lane.pull(Hw::new(guard.dev(), ctx.hw), stream.total(), &piece, step)?;
+            lane.pull(guard.hw(), stream.total(), &piece, step)?;
             stream.moved(step)?;
             left -= step;
         }

@@ -8,7 +8,6 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hw,
     kernel_ext::wait::Deadline,
     link::{
         message::{
@@ -75,7 +74,7 @@ impl Shared {
         loop {
             {
                 let guard = self.gate.try_enter()?;
-                match peer.send(Hw::new(guard.dev(), &*self.hw), &message) {
+                match peer.send(guard.hw(), &message) {
                     // The peer's driver is not loaded yet, or is slow.
                     Ok(()) | Err(EBUSY) => (),
                     Err(err) => return Err(err),

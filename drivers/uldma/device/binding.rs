@@ -13,11 +13,11 @@ use kernel::{
 
 use crate::{
     hw::{
+        gate::GateKeeper,
         Hardware,
         Hw,
         TableSetup, //
     },
-    kernel_ext::gate::GateKeeper,
     user_abi::events::Events, //
 };
 

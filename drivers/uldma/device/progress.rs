@@ -8,7 +8,6 @@ use super::Shared;
 use crate::{
     hw::{
         Consumer,
-        Hw,
         SegmentDoorbells, //
     },
     kernel_ext::wakeup,
@@ -20,7 +19,7 @@ impl ProgressOps for Shared {
         let Some(guard) = self.gate.enter() else {
             return false;
         };
-        let hw = Hw::new(guard.dev(), &*self.hw);
+        let hw = guard.hw();
         // The only error is a device that has left the bus, which its removal takes care of.
         let ctx = &self.conn_ctx();
         let heard = self.link.work(hw, self, ask_hw).unwrap_or(false);
@@ -46,7 +45,7 @@ impl ProgressOps for Shared {
             return false;
         };
         let ended = self.queues.as_ref().is_some_and(|it| it.has_ended());
-        let heard = self.link.has_message(Hw::new(guard.dev(), &*self.hw));
+        let heard = self.link.has_message(guard.hw());
         ended || heard.unwrap_or(false)
     }
 
@@ -58,7 +57,7 @@ impl ProgressOps for Shared {
         let Some(guard) = self.gate.enter() else {
             return false;
         };
-        let hw = Hw::new(guard.dev(), &*self.hw);
+        let hw = guard.hw();
         if asleep {
             // The only error is a device that has left the bus.
             let _ = self.queues.as_ref().map(|queues| queues.arm(hw));
@@ -87,7 +86,7 @@ impl ProgressOps for Shared {
     fn heartbeat(&self) {
         if let Some(guard) = self.gate.enter() {
             // As in `poll_once`.
-            let hw = Hw::new(guard.dev(), &*self.hw);
+            let hw = guard.hw();
             let _ = self.link.heartbeat(hw);
             if let Some(network) = &self.network {
                 let completion = self.completion_cost();
@@ -100,7 +99,7 @@ impl ProgressOps for Shared {
 
     fn tick(&self) {
         if let Some(guard) = self.gate.enter() {
-            self.ask_after(Hw::new(guard.dev(), &*self.hw));
+            self.ask_after(guard.hw());
         }
         self.window_alloc.tick();
         if self.connections.tick() {
@@ -119,7 +118,7 @@ impl ProgressOps for Shared {
     fn unmask(&self, consumer: Consumer) {
         if let Some(guard) = self.gate.enter() {
             // As in `poll_once`.
-            let _ = Hw::new(guard.dev(), &*self.hw).unmask(consumer);
+            let _ = guard.hw().unmask(consumer);
         }
     }
 }

@@ -37,15 +37,14 @@ use kernel::{
 use crate::{
     dma::engine,
     hw::{
+        gate::Gate,
         layout,
         ContextCounters,
         ContextSetup,
-        Hardware,
         Hw, //
     },
     kernel_ext::{
         changes::Changes,
-        gate::Gate,
         ratelimit::dev_warn_ratelimited,
         wait::{
             self,
@@ -230,7 +229,6 @@ impl Contexts {
     pub(crate) fn wait_for_registers(
         &self,
         gate: &Gate,
-        ops: &dyn Hardware,
         offsets: &MmapOffsets,
         open_file: u64,
         deadline: Deadline,
@@ -247,7 +245,7 @@ impl Contexts {
         let (looking, before): (Instant<Monotonic>, _) = (Instant::now(), vctx.waited());
         let waited = || before + looking.elapsed();
         let left = || (limit - waited().max(begun.elapsed())).min(deadline.time_left());
-        let result = self.look_for_registers((gate, ops, offsets), &vctx, left, signals);
+        let result = self.look_for_registers((gate, offsets), &vctx, left, signals);
         vctx.set_waited(match result {
             Err(err) if wait::is_interrupted(err) => waited(),
             _ => Delta::ZERO,
@@ -258,7 +256,7 @@ impl Contexts {
     /// Waits until `vctx` is attached, as long as time is `left`.
     fn look_for_registers(
         &self,
-        (gate, ops, offsets): (&Gate, &dyn Hardware, &MmapOffsets),
+        (gate, offsets): (&Gate, &MmapOffsets),
         vctx: &Arc<VirtualContext>,
         left: impl Fn() -> Delta,
         signals: EndedBy,
@@ -267,8 +265,7 @@ impl Contexts {
             // Before the check, so that no change is missed.
             let seen = self.changes.count();
             let guard = gate.try_enter()?;
-            let hw = Hw::new(guard.dev(), ops);
-            let pause = self.reattach(hw, offsets, vctx)?;
+            let pause = self.reattach(guard.hw(), offsets, vctx)?;
             drop(guard);
             let Some(pause) = pause else {
                 return Ok(());

@@ -24,13 +24,9 @@ use kernel::{
 };
 
 use crate::{
-    hw::{
-        Hardware,
-        Hw, //
-    },
+    hw::gate::Gate,
     kernel_ext::{
         errno::eopnotsupp,
-        gate::Gate,
         sched_switch::{
             possible_cpus,
             Registration,
@@ -61,7 +57,8 @@ impl SpaceContext {
 /// The table that context switches read.
 struct RunningContexts {
     gate: Arc<Gate>,
-    hw: Arc<dyn Hardware>,
+    /// The number of processors that the device knows.
+    cpus: u32,
     entries: [SpaceContext; SPACES],
     /// The last context that the device was notified of, per CPU.
     reported: KVec<Atomic<u32>>,
@@ -90,7 +87,7 @@ impl Switched for RunningContexts {
         if let Some(guard) = self.gate.enter() {
             reported.store(context.unwrap_or(0), Relaxed);
             // The only error is a device that has left the bus.
-            let _ = Hw::new(guard.dev(), &*self.hw).sched_notify(cpu, context);
+            let _ = guard.hw().sched_notify(cpu, context);
         }
     }
 }
@@ -111,15 +108,15 @@ pub(crate) struct SchedNotify {
 
 impl SchedNotify {
     /// Creates an empty table.
-    pub(crate) fn new(gate: Arc<Gate>, hw: Arc<dyn Hardware>) -> Result<impl PinInit<Self>> {
-        let cpus = hw.geometry().cpus.min(possible_cpus());
-        let mut reported = KVec::with_capacity(usize::try_from(cpus)?, GFP_KERNEL)?;
-        for _ in 0..cpus {
+    pub(crate) fn new(gate: Arc<Gate>, cpus: u32) -> Result<impl PinInit<Self>> {
+        let known = cpus.min(possible_cpus());
+        let mut reported = KVec::with_capacity(usize::try_from(known)?, GFP_KERNEL)?;
+        for _ in 0..known {
             reported.push(Atomic::new(0), GFP_KERNEL)?;
         }
         let table = RunningContexts {
             gate,
-            hw,
+            cpus,
             entries: [const { SpaceContext::none() }; SPACES],
             reported,
         };
@@ -143,7 +140,7 @@ impl SchedNotify {
     /// if there are more CPUs than the device supports, or the kernel has no such tracepoint;
     /// `ENOMEM`.
     pub(crate) fn add(&self, mm: usize, context: u32) -> Result {
-        if possible_cpus() > self.table.hw.geometry().cpus {
+        if possible_cpus() > self.table.cpus {
             return Err(eopnotsupp());
         }
         let mut state = self.state.lock();

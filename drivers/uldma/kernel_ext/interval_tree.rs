@@ -153,9 +153,9 @@ impl<'a, T> Iterator for Overlapping<'a, T> {
     type Item = &'a T;
 
     fn next(&mut self) -> Option<&'a T> {
+        let node = self.next_node()?;
         // SAFETY: The tree owns the node, and is not changed as long as this borrows it.
-        self.next_node()
-            .map(|node| unsafe { &(*node.as_ptr()).value })
+        Some(unsafe { &(*node.as_ptr()).value })
     }
 }
 

@@ -30,9 +30,9 @@ use kernel::{
 
 use crate::{
     hw::{
+        gate::Gate,
         layout::MAX_NODES,
         Hardware,
-        Hw,
         SegmentDoorbells, //
     },
     kernel_ext::{
@@ -42,7 +42,6 @@ use crate::{
             eproto,
             estale, //
         },
-        gate::Gate,
         nospec, //
     },
     link::{
@@ -265,7 +264,7 @@ impl Segment {
                     is_missed = true;
                     continue;
                 }
-                Hw::new(guard.dev(), ctx.hw).ring_segment(
+                guard.hw().ring_segment(
                     peer.node(),
                     self.window.doorbell(),
                     peer.has_segment_vector(),
@@ -364,7 +363,7 @@ impl NewSegment {
 /// Zeroes a range, which another segment may have used.
 fn zero(ctx: &SegmentCtx<'_>, window: WindowRange) -> Result {
     let guard = ctx.gate.try_enter()?;
-    Hw::new(guard.dev(), ctx.hw).zero_window(window.offset(), window.length())
+    guard.hw().zero_window(window.offset(), window.length())
 }
 
 impl SegmentsState {
@@ -425,7 +424,7 @@ impl SegmentsState {
         let Some(unreported) = place.and_then(|place| self.unreported.get_mut(place)) else {
             return Ok(());
         };
-        let hw = Hw::new(guard.dev(), ctx.hw);
+        let hw = guard.hw();
         if unreported.len() == 0 && to.send(hw, &note.message()) != Err(EBUSY) {
             return Ok(());
         }
@@ -573,7 +572,7 @@ impl Segments {
         let Some(guard) = ctx.gate.enter() else {
             return;
         };
-        let hw = Hw::new(guard.dev(), ctx.hw);
+        let hw = guard.hw();
         for peer in ctx.link.peers() {
             let place = usize::try_from(peer.node()).ok();
             if let Some(unreported) = place.and_then(|place| state.unreported.get_mut(place)) {

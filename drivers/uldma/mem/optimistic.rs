@@ -29,6 +29,7 @@ use kernel::{
 
 use crate::{
     hw::{
+        gate::Gate,
         layout::PageRequest,
         page_requests::{
             PageAnswer,
@@ -36,11 +37,11 @@ use crate::{
             Ticket, //
         },
         Geometry,
+        Hardware,
         Hw, //
     },
     kernel_ext::{
         dma,
-        gate::Gate,
         mmu_notifier::IntervalNotifier, //
     },
     mem::{
@@ -120,14 +121,14 @@ impl Optimistic {
     /// `ENOMEM`.
     pub(crate) fn new<'a>(
         dev: &'a Device<Bound>,
-        geometry: &'a Geometry,
+        hw: Arc<dyn Hardware>,
     ) -> impl PinInit<Self, Error> + 'a {
         pin_init::pin_init_scope(move || {
-            let limit = entries_of(dev, geometry)?;
-            let requests = geometry.is_optimistic.then(|| PageRequests::new(dev));
+            let limit = entries_of(dev, hw.geometry())?;
+            let requests = hw.geometry().is_optimistic.then(|| PageRequests::new(dev));
             let requests = requests.transpose()?;
             Ok(try_pin_init!(Self {
-                gate: Arc::pin_init(Gate::new(dev), GFP_KERNEL)?,
+                gate: Arc::pin_init(Gate::new(dev, hw), GFP_KERNEL)?,
                 areas <- new_mutex!(RBTree::new(), "uldma::Optimistic::areas"),
                 requests <- new_mutex!(requests, "uldma::Optimistic::requests"),
                 clock: Clock::new(limit),

@@ -144,7 +144,7 @@ impl FileEndpoint {
     /// peer, `ENODEV` if the device is unbound.
     pub(crate) fn connect(&mut self, shared: &Shared, peer: PeerEndpoint) -> Result {
         let guard = shared.gate.try_enter()?;
-        let hw = Hw::new(guard.dev(), &*shared.hw);
+        let hw = guard.hw();
         shared.endpoints.connect(hw, &mut self.endpoint, peer)
     }
 
@@ -168,7 +168,7 @@ impl FileEndpoint {
         shared.mmap_offsets.remove(self.status);
         match shared.gate.enter() {
             Some(guard) => {
-                let hw = Hw::new(guard.dev(), &*shared.hw);
+                let hw = guard.hw();
                 shared.endpoints.release(hw, &self.endpoint).map(drop)
             }
             None => Ok(()),
@@ -244,7 +244,7 @@ impl Receiver {
     pub(crate) fn submit(&self, shared: &Shared) -> Result {
         full_fence();
         let guard = shared.gate.try_enter()?;
-        self.wake(shared, Hw::new(guard.dev(), &*shared.hw))
+        self.wake(shared, guard.hw())
     }
 
     /// Makes the device poll the receive ring, if it has stopped.
@@ -260,7 +260,7 @@ impl Receiver {
     /// Makes the device poll the receive ring, and checks the link.
     fn prepare(&self, shared: &Shared) -> Result {
         let guard = shared.gate.try_enter()?;
-        let hw = Hw::new(guard.dev(), &*shared.hw);
+        let hw = guard.hw();
         self.wake(shared, hw)?;
         let (node, generation) = self.link.ok_or_else(enotconn)?;
         let link = hw.link(node)?;

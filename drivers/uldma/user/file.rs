@@ -102,10 +102,10 @@ unsafe impl FileOperations for OpenFile {
 
     fn wait_for_fault(this: ArcBorrow<'_, Self>, signals: EndedBy) {
         let shared = &this.shared;
-        let (gate, hw, offsets) = (&shared.gate, &*shared.hw, &shared.mmap_offsets);
+        let (gate, offsets) = (&shared.gate, &shared.mmap_offsets);
         let always = Deadline::after(u64::MAX);
         let contexts = &shared.contexts;
-        match contexts.wait_for_registers(gate, hw, offsets, this.number, always, signals) {
+        match contexts.wait_for_registers(gate, offsets, this.number, always, signals) {
             Ok(()) => (),
             // The signal is handled before the page is accessed again.
             Err(err) if wait::is_interrupted(err) => (),

@@ -14,7 +14,6 @@ use crate::{
     hw::{
         layout::SizeWord,
         Backend, //
-        Hw,
     },
     kernel_ext::{
         errno::{
@@ -356,7 +355,7 @@ fn dma(open_file: &OpenFile, user: &User) -> Result {
     let share = Share::new(open_file.space.payer(), Resource::Transfers, 1)?;
     let transfer = {
         let guard = shared.gate.try_enter()?;
-        let (engine, hw) = (&shared.engine, Hw::new(guard.dev(), &*shared.hw));
+        let (engine, hw) = (&shared.engine, guard.hw());
         engine.start(hw, (src, dst, arg.length), share, &open_file.events)?
     };
     arg.out_ticket = transfer.ticket;
@@ -400,7 +399,7 @@ fn wait_for_context(open_file: &OpenFile, ticket: u64, deadline: Deadline) -> Re
     // The device has seen what has ended: it need not be asked about the usual tickets of a queue.
     if ticket == 0 || ticket > completed.saturating_add(ahead.into()) {
         let guard = shared.gate.try_enter()?;
-        let hw = Hw::new(guard.dev(), &*shared.hw);
+        let hw = guard.hw();
         let last = shared.contexts.last_ticket(hw, &vctx)?;
         if ticket == 0 || ticket > last.saturating_add(ahead.into()) {
             return Err(ENOENT);

@@ -33,7 +33,6 @@ use crate::{
         context::VirtualContext,
         descriptor, //
     },
-    hw::Hw,
     kernel_ext::{
         dma::SharedPage,
         errno::emsgsize,
@@ -319,7 +318,6 @@ impl SendQueue<'_> {
     fn attach(&self, shared: &Shared, deadline: Deadline, signals: EndedBy) -> Result {
         shared.contexts.wait_for_registers(
             &shared.gate,
-            &*shared.hw,
             &shared.mmap_offsets,
             self.open_file,
             deadline,
@@ -333,7 +331,7 @@ impl SendQueue<'_> {
         full_fence();
         while self.vctx.page.is_asleep() {
             let guard = shared.gate.try_enter()?;
-            let hw = Hw::new(guard.dev(), &*shared.hw);
+            let hw = guard.hw();
             if shared.contexts.wake(hw, &self.vctx)? {
                 break;
             }

@@ -33,7 +33,6 @@ use crate::{
         context::VirtualContext,
         descriptor, //
     },
-    hw::Hw,
     kernel_ext::{
         capability::{
             self,
@@ -353,7 +352,7 @@ impl OpenFile {
         let shared = &self.shared;
         let offsets = &shared.mmap_offsets;
         let guard = shared.gate.try_enter()?;
-        let hw = Hw::new(guard.dev(), &*shared.hw);
+        let hw = guard.hw();
         let mut shown: [Option<MmapRange>; 3] = [None; 3];
         let queue = vctx.queue.clone();
         let contents = [
@@ -422,7 +421,7 @@ impl OpenFile {
         }
         self.events.set_context(None);
         let guard = shared.gate.enter();
-        let hw = guard.as_ref().map(|it| Hw::new(it.dev(), &*shared.hw));
+        let hw = guard.as_ref().map(|it| it.hw());
         shared.contexts.release(hw, &context.vctx)
     }
 

@@ -22,7 +22,6 @@ use crate::{
             RegionFlags,
             Run, //
         },
-        Hw,
         RegionOffset, //
     },
     kernel_ext::list::List,
@@ -337,7 +336,7 @@ impl Region {
         shared.exports.remove(name);
         self.export = None;
         shared.tpt.set_export(self.slot, None)?;
-        let hw = Hw::new(guard.dev(), &*shared.hw);
+        let hw = guard.hw();
         shared.tpt.invalidate_region(hw, self.slot.index)
     }
 

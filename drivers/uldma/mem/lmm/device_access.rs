@@ -3,8 +3,7 @@
 //! The parts of the device that memory uses.
 
 use crate::{
-    hw::Hardware,
-    kernel_ext::gate::Gate,
+    hw::gate::Gate,
     mem::{
         optimistic::Optimistic,
         tpt::Tpt, //
@@ -15,6 +14,5 @@ use crate::{
 pub(crate) struct DeviceAccess<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) tpt: &'a Tpt,
-    pub(crate) hw: &'a dyn Hardware,
     pub(crate) optimistic: &'a Optimistic,
 }

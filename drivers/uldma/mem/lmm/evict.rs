@@ -12,7 +12,6 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hw,
     mem::tpt::InvalidateScope, //
 };
 
@@ -58,7 +57,7 @@ impl Space {
             let runs = |each: &mut dyn FnMut(_)| {
                 own().for_each(|area| each(area.payload.memory.run().entries()));
             };
-            let hw = Hw::new(guard.dev(), device.hw);
+            let hw = guard.hw();
             if device.tpt.end_transfers(hw, region, &runs).is_err() {
                 return Some(pinned);
             }

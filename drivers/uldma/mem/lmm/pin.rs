@@ -13,7 +13,6 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hw,
     kernel_ext::{
         errno::edquot,
         list::List, //
@@ -252,7 +251,7 @@ impl Space {
         let missing_now = || gaps(range, shared.iter().map(|part| part.range));
 
         let guard = device.gate.try_enter()?;
-        let hw = Hw::new(guard.dev(), device.hw);
+        let hw = guard.hw();
         let (dev, tpt) = (hw.dev(), device.tpt);
         let mut new = Areas::default();
         let result = (|| {

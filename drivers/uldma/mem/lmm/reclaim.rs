@@ -20,7 +20,6 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hw,
     kernel_ext::shrinker::Shrink,
     mem::tpt::InvalidateScope, //
 };
@@ -88,7 +87,7 @@ impl Space {
         let Some(guard) = device.gate.enter() else {
             return 0;
         };
-        let hw = Hw::new(guard.dev(), device.hw);
+        let hw = guard.hw();
         let Some(mut state) = self.state.try_lock() else {
             return 0;
         };

@@ -107,7 +107,7 @@ impl Space {
     ) -> Result<E::Freed> {
         let (freed, others) = match device.gate.enter() {
             Some(guard) => {
-                let hw = Hw::new(guard.dev(), device.hw);
+                let hw = guard.hw();
                 self.remove_entries(state, hw, ended, scope, device)?
             }
             None => ended.free(&device.tpt.quiet().wait()),

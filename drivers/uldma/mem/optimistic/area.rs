@@ -332,7 +332,7 @@ impl Watcher for Area {
         let Some(guard) = device.optimistic.gate.enter() else {
             return true;
         };
-        let hw = Hw::new(guard.dev(), device.hw);
+        let hw = guard.hw();
         let proof = match event.may_sleep {
             true => Some(Proof::at_any_cost(device.tpt, hw)),
             false => Proof::if_idle(device.tpt),

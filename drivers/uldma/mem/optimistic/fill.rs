@@ -36,7 +36,6 @@ use crate::{
             PageAnswer,
             Ticket, //
         },
-        Hw, //
     },
     kernel_ext::{
         hmm::Snapshot,
@@ -134,7 +133,7 @@ impl Miss {
             }
             let device = area.space.access();
             let guard = device.gate.try_enter()?;
-            let hw = Hw::new(guard.dev(), device.hw);
+            let hw = guard.hw();
             area.make_block(&device, hw, self.first)?;
             let optimistic = device.optimistic;
             let mut room = optimistic.take_room((&device, hw), &area.space, mapped)?;
@@ -289,7 +288,7 @@ fn read_answers(answered: &mut Option<Arc<Space>>) {
     if let Some(space) = answered.take() {
         let device = space.access();
         if let Some(guard) = device.gate.enter() {
-            let hw = Hw::new(guard.dev(), device.hw);
+            let hw = guard.hw();
             device.tpt.read_answers(hw, true);
         }
     }

@@ -15,7 +15,6 @@ use crate::{
         context::VirtualContext,
         method::Method, //
     },
-    hw::Hw,
     kernel_ext::errno::eopnotsupp,
     uapi::{
         self,
@@ -79,7 +78,7 @@ pub(super) fn stats(open_file: &OpenFile, user: &User) -> Result {
     let shared = &open_file.shared;
     let guard = shared.gate.try_enter()?;
     let contexts = &shared.contexts;
-    let counters = contexts.counters(Hw::new(guard.dev(), &*shared.hw), &context.vctx)?;
+    let counters = contexts.counters(guard.hw(), &context.vctx)?;
     arg.out_shadow_stores = counters.shadow_stores;
     arg.out_shadow_loads = counters.shadow_loads;
     arg.out_page_stores = counters.page_stores;

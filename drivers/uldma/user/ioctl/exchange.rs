@@ -8,7 +8,6 @@ use kernel::{
 };
 
 use crate::{
-    hw::Hw,
     mem::{
         exchange::{
             Part,
@@ -93,7 +92,7 @@ pub(super) fn release(open_file: &OpenFile, user: &User) -> Result {
         })?;
         let shared = &open_file.shared;
         let guard = shared.gate.try_enter()?;
-        let hw = Hw::new(guard.dev(), &*shared.hw);
+        let hw = guard.hw();
         turn.release((hw, &shared.tpt, shared.mmap_offsets.mapping()))?
     };
     arg.out_pages = u32::try_from(ended.pages)?;
@@ -118,6 +117,6 @@ pub(super) fn swap(open_file: &OpenFile, user: &User) -> Result {
     })?;
     let shared = &open_file.shared;
     let guard = shared.gate.try_enter()?;
-    let hw = Hw::new(guard.dev(), &*shared.hw);
+    let hw = guard.hw();
     turn.swap((hw, &shared.tpt, shared.mmap_offsets.mapping()))
 }

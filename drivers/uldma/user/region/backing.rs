@@ -13,10 +13,7 @@ use kernel::{
 
 use crate::{
     device::Shared,
-    hw::{
-        layout::Run,
-        Hw, //
-    },
+    hw::layout::Run,
     mem::{
         lmm::{
             pinned_range::PinnedRange,
@@ -111,7 +108,7 @@ pub(super) trait Backing: Send {
         let left = Left(shared, self);
         match shared.gate.enter() {
             Some(guard) => {
-                let hw = Hw::new(guard.dev(), &*shared.hw);
+                let hw = guard.hw();
                 let result = shared.tpt.retract(left).invalidate(hw, scope);
                 result.map_err(|(err, _)| {
                     // Entries that the device may still use have the number of the space.

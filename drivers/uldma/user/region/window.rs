@@ -10,7 +10,6 @@ use kernel::prelude::*;
 
 use crate::{
     device::Shared,
-    hw::Hw,
     kernel_ext::errno::eopnotsupp,
     link::window_alloc::WindowRange,
     mem::tpt::{
@@ -95,7 +94,7 @@ impl Region {
         access: Access,
     ) -> Result<(RegionSlot, MmapRange, Section<WindowRange>)> {
         let guard = shared.gate.try_enter()?;
-        Hw::new(guard.dev(), &*shared.hw).zero_window(window.offset(), window.length())?;
+        guard.hw().zero_window(window.offset(), window.length())?;
         let backing = mmap_offset::Backing::Inbound(shared.hw.geometry().node, window.offset());
         let offsets = &shared.mmap_offsets;
         let range = offsets.add(owner.open_file, window.pages(), backing, true)?;
