@@ -62,6 +62,7 @@ class Config:
 
     memory: int = 1024 if DEBUG else 768  # MiB
     cpus: int = 2
+    memory_nodes: int = 1  # each has as many of the processors
     debug: bool = False  # KFENCE and slab debugging
     load: bool = True  # load uldma.ko
     tests: bool = True  # bring tests, samples and benchmarks, too
@@ -123,6 +124,22 @@ def module_parameters(given: Mapping[str, str]) -> str:
     return " ".join(f"uldma.{name}={value}" for name, value in parameters.items())
 
 
+def _memory(config: Config) -> list[str]:
+    """The processors, and the memory, which has an object for each node of it."""
+    nodes = config.memory_nodes
+    if nodes == 1:
+        backend = f"{MEMORY_BACKEND},id=mem,size={config.memory}M,share=on"
+        return ["-smp", str(config.cpus), "-object", backend, "-machine", "memory-backend=mem"]
+    # The kernel warns of processors of one socket that have different nodes.
+    args = ["-smp", f"{config.cpus},sockets={nodes}"]
+    each = config.cpus // nodes
+    for node in range(nodes):
+        backend = f"{MEMORY_BACKEND},id=mem{node},size={config.memory // nodes}M,share=on"
+        cpus = f"cpus={each * node}-{each * (node + 1) - 1}"
+        args += ["-object", backend, "-numa", f"node,nodeid={node},{cpus},memdev=mem{node}"]
+    return args
+
+
 def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring) -> list[str]:
     """The command line for node `name`."""
     cmdline = (
@@ -134,11 +151,10 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
     cpu = EMULATED_CPU if accel.startswith("tcg") else CPU
     args = [
         QEMU,
-        *("-M", "q35", "-cpu", cpu, "-smp", str(config.cpus), "-m", f"{config.memory}M"),
+        *("-M", "q35", "-cpu", cpu, "-m", f"{config.memory}M"),
+        *_memory(config),
         *("-accel", accel, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-kernel", str(KDIR / "vmlinuz"), "-initrd", str(initrd), "-append", cmdline.strip()),
-        *("-object", f"{MEMORY_BACKEND},id=mem,size={config.memory}M,share=on"),
-        *("-machine", "memory-backend=mem"),
         *("-chardev", f"socket,id=serial,fd={wiring.serial.fileno()}", "-serial", "chardev:serial"),
         *("-chardev", f"socket,id=agent,fd={wiring.agent.fileno()}"),
         *("-chardev", f"socket,id=console,path={wiring.console},server=on,wait=off"),
