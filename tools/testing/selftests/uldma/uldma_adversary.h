@@ -126,6 +126,51 @@ static inline const char *nodes_begin(struct owner *o)
 	       "the machine has one node of memory" : NULL;
 }
 
+#define BALANCING "/proc/sys/kernel/numa_balancing"
+#define BALANCING_SCAN "/sys/kernel/debug/sched/numa_balancing/scan_"
+
+/* What the kernel balances by, and what it had before. */
+static struct balancing {
+	const char *file;
+	const char *value;
+	char was[16];
+} balancing[] = {
+	{ BALANCING, "1" },
+	/* Once in a tenth of a second; it would take a minute for pages that stay. */
+	{ BALANCING_SCAN "period_min_ms", "100" },
+	{ BALANCING_SCAN "period_max_ms", "100" },
+};
+
+static inline void balance_end(struct owner *o)
+{
+	for (int i = 0; i < ARRAY_SIZE(balancing); i++)
+		put(balancing[i].file, balancing[i].was);
+}
+
+/* Has the kernel move pages to the node that uses them; each has one processor. */
+static inline const char *balance_begin(struct owner *o)
+{
+	if (nodes_begin(o))
+		return nodes_begin(o);
+	for (int i = 0; i < ARRAY_SIZE(balancing); i++) {
+		struct balancing *b = &balancing[i];
+		int fd = open(b->file, O_RDONLY);
+		ssize_t length = fd < 0 ? -1 :
+				 read(fd, b->was, sizeof(b->was) - 1);
+
+		close(fd);
+		if (length < 0)
+			return "memory is not balanced";
+	}
+	for (int i = 0; i < ARRAY_SIZE(balancing); i++) {
+		if (put(balancing[i].file, balancing[i].value)) {
+			balance_end(o);
+			return "memory is not balanced so often";
+		}
+	}
+	return NULL;
+}
+
 static inline const char *offline_begin(struct owner *o)
 {
 	if (!madvise(o->at, o->page, MADV_SOFT_OFFLINE) || errno != EINVAL)

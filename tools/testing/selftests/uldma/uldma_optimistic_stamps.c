@@ -6,29 +6,8 @@
  * that it has acknowledged is lost, or found elsewhere.
  */
 #include "uldma_harness.h"
-#include "uldma_adversary.h"
-#include "uldma_owner.h"
+#include "uldma_rounds.h"
 #include "uldma_userfault.h"
-
-/* Pages that one round is about, at most. */
-#define FEW 8
-
-/* A few pages of each half. */
-struct few {
-	size_t read;
-	size_t write;
-	size_t count;
-};
-
-static struct few few_of(struct owner *o)
-{
-	struct few f;
-
-	f.count = 1 + random_below(o, FEW);
-	f.read = random_below(o, o->half - f.count + 1);
-	f.write = o->half + random_below(o, o->half - f.count + 1);
-	return f;
-}
 
 static int advise(struct owner *o, size_t first, size_t count, int advice)
 {
@@ -85,28 +64,6 @@ static int freed(struct owner *o)
 	return ret;
 }
 
-/* After pages may have gone and come back. */
-static void use_again(struct owner *o, const struct few *f)
-{
-	check_writes(o, f->write, f->count);
-	touch_pages(o, f->read, f->count);
-	touch_pages(o, f->write, f->count);
-	restamp(o, f->read, 1);
-}
-
-static int paged_out(struct owner *o)
-{
-	long long before = events_of("pswpout");
-	struct few f = few_of(o);
-	int ret;
-
-	ret = page_out_from_outside(page_at(o, f.read), f.count * o->page) ?:
-	      page_out_from_outside(page_at(o, f.write), f.count * o->page);
-	o->events += events_of("pswpout") - before;
-	use_again(o, &f);
-	return ret;
-}
-
 /* The group has memory for half of the pages. */
 static int limited(struct owner *o)
 {
@@ -156,30 +113,6 @@ static int compacted(struct owner *o)
 	restamp(o, 0, o->half);
 	touch_pages(o, o->half, o->half);
 	return ret;
-}
-
-/* To the other node of memory, and back. */
-static int migrated(struct owner *o)
-{
-	static int node;
-	int nodes[2 * FEW], status[2 * FEW];
-	void *pages[2 * FEW];
-	struct few f = few_of(o);
-
-	node = !node;
-	for (size_t i = 0; i < f.count; i++) {
-		pages[2 * i] = page_at(o, f.read + i);
-		pages[2 * i + 1] = page_at(o, f.write + i);
-		nodes[2 * i] = node;
-		nodes[2 * i + 1] = node;
-	}
-	if (syscall(__NR_move_pages, 0, 2 * f.count, pages, nodes, status,
-		    MPOL_MF_MOVE) < 0)
-		return -errno;
-	for (size_t i = 0; i < 2 * f.count; i++)
-		o->events += status[i] == node;
-	use_again(o, &f);
-	return 0;
 }
 
 /* The kernel takes frames out of use, for good. */
@@ -486,6 +419,12 @@ FIXTURE_VARIANT_ADD(stamps, limited) {
 FIXTURE_VARIANT_ADD(stamps, compacted) { compacted, .zeroes = true };
 
 FIXTURE_VARIANT_ADD(stamps, migrated) { migrated, nodes_begin };
+
+FIXTURE_VARIANT_ADD(stamps, balanced) {
+	.round = balanced,
+	.begin = balance_begin,
+	.end = balance_end,
+};
 
 FIXTURE_VARIANT_ADD(stamps, offlined) { offlined, offline_begin };
 
