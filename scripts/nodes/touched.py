@@ -28,7 +28,7 @@ OPTIMISTIC = (
         "optimistic_files",
         "optimistic_stamps",
     ),
-    "nodes:optimistic",
+    "nodes:(optimistic|misses)",
     "nodes:registering",
     "nodes:held",
 )
