@@ -19,6 +19,7 @@ PROGRAMS_WITH_PEER = (
     "uldma:uldma_peer_message",
     "uldma:uldma_peer_msg",
     "uldma:uldma_peer_optimistic",
+    "uldma:uldma_peer_stamps",
 )
 # What runs wherever nodes are joined; the programs of both ends among them end in _peer, and in the
 # others one process has both, or two devices.

@@ -25,6 +25,7 @@ OPTIMISTIC = (
         "optimistic_wait",
         "peer_optimistic",
         "optimistic_age",
+        "peer_stamps",
         "optimistic_files",
         "optimistic_stamps",
     ),

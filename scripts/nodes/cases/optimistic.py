@@ -3,10 +3,11 @@
 
 from dataclasses import replace
 
-from .. import leftovers
+from .. import endpoints, leftovers
 from ..cluster import Cluster
 from ..kernel import scaled
 from ..module import reload
+from ..node import Node
 from .registry import Skip, case, expect
 
 # The least that the driver works with.
@@ -30,18 +31,33 @@ def few_pages_at_a_time(pair: Cluster) -> None:
         reload(pair.a)
 
 
+def run_variant(node: Node, program: str, variant: str) -> None:
+    """Run a variant of a kselftest program, which is not skipped."""
+    result = node.run(f"/kselftest/uldma/{program} -v {variant}", scaled(TIMEOUT))
+    output = result.stdout + result.stderr
+    expect(result.rc == 0, f"{program}, {variant}: exit {result.rc}\n{output}")
+    expect("# SKIP" not in output, f"{program}, {variant} was skipped:\n{output}")
+
+
 @case
 def pages_move_between_nodes_of_memory(pair: Cluster) -> None:
-    """The kernel moves pages to other nodes of memory, when told to and by itself."""
+    """The kernel moves pages to other nodes of memory, when told to and by itself.
+
+    It does so while the machine itself uses them by its device, and while the other one does.
+    """
     config = replace(pair.config, memory_nodes=2)
-    with Cluster(f"{pair.scenario}-memory", config, names="a") as machine:
-        if machine.a.run("test -e /sys/devices/system/node").rc:
+    with Cluster(f"{pair.scenario}-memory", config) as nodes:
+        if nodes.a.run("test -e /sys/devices/system/node").rc:
             raise Skip("the kernel has no CONFIG_NUMA")
         for variant in ("migrated", "balanced"):
-            program = f"/kselftest/uldma/uldma_optimistic_stamps -v {variant}"
-            result = machine.a.run(program, scaled(TIMEOUT))
-            output = result.stdout + result.stderr
-            expect(result.rc == 0, f"exit {result.rc}\n{output}")
-            expect("# SKIP" not in output, f"{variant} was skipped:\n{output}")
-        machine.check_logs()
-        leftovers.check(machine)
+            run_variant(nodes.a, "uldma_optimistic_stamps", variant)
+        a, b = endpoints.of(nodes)
+        endpoints.wait_up((a, b))
+        server = b.node.spawn("exec /kselftest/uldma/uldma_peer_stamps serve")
+        try:
+            server.wait_output("ready", TIMEOUT)
+            run_variant(a.node, "uldma_peer_stamps run", "migrated")
+        finally:
+            server.end()
+        nodes.check_logs()
+        leftovers.check(nodes)

@@ -31,25 +31,35 @@ static inline void *map_small(struct owner *o, size_t length)
 	return p;
 }
 
-/* 0, -EOPNOTSUPP where nothing is optimistic, or another error. */
-static inline int mover_make(struct mover *m, struct owner *o, size_t first)
+/* A thread without the owner's memory yet, for which there is as much of its own. */
+static inline int mover_open(struct mover *m, struct owner *o)
 {
-	size_t length = o->half * o->page;
-
 	m->owner = o;
 	m->fd = uldma_open(0);
 	if (m->fd < 0)
 		return m->fd;
-	m->buf = buffer(length);
+	m->buf = buffer(o->half * o->page);
 	m->seen = calloc(o->half, sizeof(*m->seen));
-	if (!m->buf || !m->seen)
-		return -ENOMEM;
-	return region_register(m->fd, page_at(o, first), length,
-			       RW | ULDMA_REGISTER_OPTIMISTIC, &m->r) ?:
-	       region_register(m->fd, m->buf, length, RW, &m->pinned) ?:
+	return m->buf && m->seen ? 0 : -ENOMEM;
+}
+
+/* Lets it transfer from and to the owner's memory, which it has registered or imported. */
+static inline int mover_map(struct mover *m)
+{
+	return region_register(m->fd, m->buf, m->owner->half * m->owner->page,
+			       RW, &m->pinned) ?:
 	       context_create(m->fd, &m->c) ?: context_map(m->fd, &m->c) ?:
 	       region_map(m->fd, &m->r, PROT_READ | PROT_WRITE) ?:
 	       region_map(m->fd, &m->pinned, PROT_READ | PROT_WRITE);
+}
+
+/* 0, -EOPNOTSUPP where nothing is optimistic, or another error. */
+static inline int mover_make(struct mover *m, struct owner *o, size_t first)
+{
+	return mover_open(m, o) ?:
+	       region_register(m->fd, page_at(o, first), o->half * o->page,
+			       RW | ULDMA_REGISTER_OPTIMISTIC, &m->r) ?:
+	       mover_map(m);
 }
 
 /* Registers the memory, of which no page is touched yet. */
@@ -65,20 +75,31 @@ static inline int owner_make(struct owner *o)
 	       mover_make(&o->writer, o, o->half);
 }
 
+/* Starts the threads. */
+static inline int owner_go(struct owner *o)
+{
+	return -pthread_create(&o->reader.thread, NULL, read_on, &o->reader) ?:
+	       -pthread_create(&o->writer.thread, NULL, write_on, &o->writer);
+}
+
+static inline void owner_halt(struct owner *o)
+{
+	WRITE_ONCE(o->stop, true);
+	pthread_join(o->reader.thread, NULL);
+	pthread_join(o->writer.thread, NULL);
+}
+
 static inline int owner_start(struct owner *o)
 {
 	restamp(o, 0, o->half);
 	touch_pages(o, o->half, o->half);
-	return -pthread_create(&o->reader.thread, NULL, read_on, &o->reader) ?:
-	       -pthread_create(&o->writer.thread, NULL, write_on, &o->writer);
+	return owner_go(o);
 }
 
 /* Ends the threads, and checks what is there when nothing goes on any more. */
 static inline void owner_stop(struct owner *o)
 {
-	WRITE_ONCE(o->stop, true);
-	pthread_join(o->reader.thread, NULL);
-	pthread_join(o->writer.thread, NULL);
+	owner_halt(o);
 	check_writes(o, o->half, o->half);
 }
 

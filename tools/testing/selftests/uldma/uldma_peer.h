@@ -52,6 +52,7 @@ enum peer_verb {
 	PEER_ENDPOINT_STATUS,	/* slot, number: of a reception, flags << 32 */
 	PEER_ENDPOINT_SEND,	/* slot, offset, length: how it ended */
 	PEER_ENDPOINT_DESTROY,	/* slot */
+	PEER_OWN = 1000,	/* from here on: those of one program */
 };
 
 struct peer_command {
@@ -67,5 +68,8 @@ struct peer_result {
 
 /* "serve": answers until it has to quit or the peer has ended. */
 int peer_serve(void);
+
+/* The same, also for commands from PEER_OWN on. */
+int peer_serve_with(__s64 (*execute_own)(const struct peer_command *command));
 
 #endif /* __SELFTEST_ULDMA_PEER_H */

@@ -40,6 +40,7 @@ struct server {
 	struct segment control;
 	struct segment result;
 	struct slot slots[PEER_SLOTS];
+	__s64 (*execute_own)(const struct peer_command *command);
 };
 
 static char *range(struct slot *slot)
@@ -307,7 +308,8 @@ static __s64 execute(struct server *server, const struct peer_command *command)
 	case PEER_ENDPOINT_DESTROY:
 		return endpoint_destroy(slot->fd, &slot->endpoint);
 	default:
-		return -EINVAL;
+		return server->execute_own ? server->execute_own(command) :
+					     -EINVAL;
 	}
 }
 
@@ -342,7 +344,12 @@ static int next_doorbell(int fd)
 
 int peer_serve(void)
 {
-	struct server server = { };
+	return peer_serve_with(NULL);
+}
+
+int peer_serve_with(__s64 (*execute_own)(const struct peer_command *command))
+{
+	struct server server = { .execute_own = execute_own };
 	struct peer_command command = { };
 	struct peer_command *control;
 	__u64 seen = 0;
