@@ -14,12 +14,22 @@ from .tables import Aim, Cell, aims_table, ratio, row, table
 from .values import Values
 
 PINNED = "pinned"
-# Modes of optimistic regions.
-MODES = {"at-once": "exception at once"}
+# Modes of optimistic regions. They differ by what they do about a page that is missing only.
+AT_ONCE = {"at-once": "exception at once"}
+MODES = {**AT_ONCE, "look-up": "look-up", "page-in": "page-in"}
 WAYS = {PINNED: "pinned", **MODES}
+WAYS_WITHOUT_MISSES = {PINNED: "pinned", **AT_ONCE}
 SIZES = {"64": 64, "4k": 4 << 10, "8k": 8 << 10, "64k": 64 << 10, "256k": 256 << 10}
 DIRECTIONS = ("read", "write")
 STATES = {"without": "no area", "idle": "an idle area", "valid": "an area, all pages valid"}
+# Pages that the device does not know, by what the owner has of them, or how many they are.
+MISSES = {
+    "miss.64": "mapped",
+    "miss.64k": "16 mapped",
+    "fault.cached": "in the page cache",
+    "fault.swapped": "in swap",
+}
+MISS_COUNTS = ("tries", "requests", "filled", "faulted")
 PINS = re.compile(r"opt\.pins\.([a-z-]+)\.(\d+)")
 
 
@@ -63,18 +73,18 @@ def hits(values: Values) -> str | None:
                 values.micro(f"{start}.{PINNED}"),
                 *(
                     cell
-                    for mode in MODES
+                    for mode in AT_ONCE
                     for cell in (values.micro(f"{start}.{mode}"), times(values, f"{start}.{mode}"))
                 ),
-                *(values.micro(f"{start}.{way}.p99") for way in WAYS),
+                *(values.micro(f"{start}.{way}.p99") for way in WAYS_WITHOUT_MISSES),
             ],
         )
         for direction in DIRECTIONS
         for size in SIZES
         for start in [f"opt.hit.{direction}.{size}"]
     ]
-    modes = [word for mode in MODES.values() for word in (mode, "ratio")]
-    head = ["transfer", PINNED, *modes, *(f"{it}, p99" for it in WAYS.values())]
+    modes = [word for mode in AT_ONCE.values() for word in (mode, "ratio")]
+    head = ["transfer", PINNED, *modes, *(f"{it}, p99" for it in WAYS_WITHOUT_MISSES.values())]
     return table("Pages that are there (T_RDMA), median us", head, measured(rows))
 
 
@@ -95,25 +105,28 @@ def exceptions(values: Values) -> str | None:
 
 
 def misses(values: Values) -> str | None:
-    """The time from the exception until the page has come by the hint."""
+    """The time until the owner's page is there: by a hint after an exception, or in one transfer."""
     rows = []
     for mode, title in MODES.items():
-        for size in SIZES:
-            start = f"opt.miss.{size}.{mode}"
+        for kind, what in MISSES.items():
+            start = f"opt.{kind}.{mode}"
             cells = [values.micro(start), values.micro(f"{start}.p99")]
-            counts = [values.get(f"{start}.{it}") for it in ("tries", "requests", "filled")]
-            theirs = paper.INLINE_RPC if size == "64" and cells[0] is not None else None
-            rows.append(row(f"{title}, {size}", [*cells, *counts, theirs]))
+            counts = [values.get(f"{start}.{it}") for it in MISS_COUNTS]
+            theirs = paper.INLINE_RPC if kind == "miss.64" and cells[0] is not None else None
+            rows.append(row(f"{title}, {what}", [*cells, *counts, theirs]))
     return table(
-        "From the exception until the page is there by its hint, us, and counts by miss",
-        ["", "median", "p99", "tries", "requests", "pages", "paper's RPC, us"],
+        "From a miss until the transfer has its pages, us, and counts by miss",
+        ["", "median", "p99", *MISS_COUNTS, "paper's RPC, us"],
         measured(rows),
     )
 
 
 def load(values: Values) -> str | None:
     """Reads of 8 KiB while the owner gives up pages and touches them again."""
-    counts = ("reads", "missed", "exceptions", "discards", "retractions", "invalidations", "k")
+    counts = (
+        *("reads", "missed", "exceptions", "requests", "discards", "retractions"),
+        *("invalidations", "k"),
+    )
     rows = [
         row(title, [values.get(f"opt.load.{way}.{what}") for what in ("rate", *counts)])
         for way, title in WAYS.items()
@@ -129,7 +142,7 @@ def registration(values: Values) -> str | None:
     """Registration of much memory, whose pages are there or not."""
     rows = []
     for kind, title in {"warm": "pages are there", "cold": "pages are not"}.items():
-        for way, name in WAYS.items():
+        for way, name in WAYS_WITHOUT_MISSES.items():
             start = f"opt.register.{kind}.{way}"
             cells = [values.micro(start), times(values, start)]
             ended = f"opt.deregister.{kind}.{way}"
@@ -223,7 +236,7 @@ def drawings(values: Values) -> list[Drawing]:
     """Returns the drawings of hits by size, and of what is pinned over time."""
     lines: list[Line] = []
     for direction in DIRECTIONS:
-        for way, title in WAYS.items():
+        for way, title in WAYS_WITHOUT_MISSES.items():
             of = ((at, values.micro(f"opt.hit.{direction}.{it}.{way}")) for it, at in SIZES.items())
             points = [(float(at), time) for at, time in of if time is not None]
             lines.append((f"{direction}, {title}", points))

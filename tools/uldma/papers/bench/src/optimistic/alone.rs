@@ -31,7 +31,7 @@ pub(super) fn registration(device: &Device, figures: &mut Figures) -> Result<(),
     let all = 0..pages.count();
     let clock = Clock::start();
     for (kind, is_warm) in [("cold", false), ("warm", true)] {
-        let mut samples = Way::ALL.map(|way| (way, Vec::new(), Vec::new(), 0.0));
+        let mut samples = Way::WITHOUT_MISSES.map(|way| (way, Vec::new(), Vec::new(), 0.0));
         for round in 0..REGISTRATIONS {
             for turn in 0..samples.len() {
                 let number = (turn + round) % samples.len();

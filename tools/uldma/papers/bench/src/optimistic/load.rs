@@ -70,6 +70,7 @@ pub(super) fn measure(session: &mut Session<'_>, figures: &mut Figures) -> Resul
             ("invalidations", counts.invalidations),
             ("requests", counts.requests),
             ("filled", counts.filled),
+            ("faulted", counts.faulted),
             ("ended", counts.ended),
         ] {
             figures.add(format!("{name}.{what}"), count, "count");

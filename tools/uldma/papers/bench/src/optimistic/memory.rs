@@ -5,6 +5,7 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::mman::{madvise, mprotect, MmapAdvise, ProtFlags};
@@ -16,6 +17,9 @@ use crate::failure::Failure;
 /// Bytes of a page on x86-64.
 pub(super) const PAGE: usize = 4096;
 
+/// Limit of the time for which a transfer waits for a page: none is to meet it.
+const LIMIT: Duration = Duration::from_secs(2);
+
 /// A way to register memory. A mode of optimistic regions is one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -24,40 +28,100 @@ pub(super) enum Way {
     Pinned,
     /// None is, and what is missing is an exception at once.
     AtOnce,
+    /// None is, and a transfer waits for what is missing if that needs no I/O.
+    LookUp,
+    /// None is, and a transfer waits for what is missing.
+    PageIn,
 }
 
 impl Way {
     /// The first one is what the others are compared with.
-    pub(super) const ALL: [Self; 2] = [Self::Pinned, Self::AtOnce];
+    pub(super) const ALL: [Self; 4] = [Self::Pinned, Self::AtOnce, Self::LookUp, Self::PageIn];
+    /// Those that differ where no page is missed: the modes do not.
+    pub(super) const WITHOUT_MISSES: [Self; 2] = [Self::Pinned, Self::AtOnce];
 
     /// Returns the name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pinned => "pinned",
             Self::AtOnce => "at-once",
+            Self::LookUp => "look-up",
+            Self::PageIn => "page-in",
         }
+    }
+
+    /// Returns true if a transfer waits for a page that is missing.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Self::LookUp | Self::PageIn)
     }
 
     /// Registers all pages.
     pub(super) fn register(self, device: &Device, pages: &Pages) -> Result<Borrowed, Failure> {
         let (memory, access) = (&pages.0, Access::ReadWrite);
         let all = 0..memory.length();
-        Ok(match self {
-            Self::Pinned => device.register_memory(memory, all, access)?,
-            Self::AtOnce => device.register_optimistic(memory, all, access, Miss::Exception)?,
-        })
+        let miss = match self {
+            Self::Pinned => return Ok(device.register_memory(memory, all, access)?),
+            Self::AtOnce => Miss::Exception,
+            Self::LookUp => Miss::LookUp(LIMIT),
+            Self::PageIn => Miss::PageIn(LIMIT),
+        };
+        Ok(device.register_optimistic(memory, all, access, miss)?)
     }
 }
 
-/// Private pages of 4 KiB.
+/// What memory is behind pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Origin {
+    /// The process's own.
+    Private,
+    /// A file in memory: what is not mapped stays in the page cache.
+    Cached,
+}
+
+/// How pages are taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Loss {
+    /// They stay mapped, but the device may not use what it knew of them.
+    Protected,
+    /// They are mapped no more, and stay in the page cache.
+    Unmapped,
+    /// They are written to swap.
+    Swapped,
+}
+
+/// Pages of 4 KiB.
 pub(super) struct Pages(Memory);
 
 impl Pages {
-    /// Maps so many, none of which is there yet.
+    /// Maps so many private ones, none of which is there yet.
     pub(super) fn new(count: usize) -> Result<Self, Failure> {
-        let pages = Self(Memory::new(Kind::Private, (count * PAGE) as u64)?);
+        Self::of(Origin::Private, count)
+    }
+
+    /// Maps so many, none of which is there yet.
+    pub(super) fn of(origin: Origin, count: usize) -> Result<Self, Failure> {
+        let kind = match origin {
+            Origin::Private => Kind::Private,
+            Origin::Cached => Kind::Memfd,
+        };
+        let pages = Self(Memory::new(kind, (count * PAGE) as u64)?);
         pages.advise(0..count, MmapAdvise::MADV_NOHUGEPAGE)?;
         Ok(pages)
+    }
+
+    /// Takes all of them away in this manner.
+    pub(super) fn lose(&self, how: Loss) -> Result<(), Failure> {
+        let all = 0..self.count();
+        match how {
+            Loss::Protected => self.protect(all),
+            Loss::Unmapped => self.discard(all),
+            Loss::Swapped => {
+                drop_caches()?;
+                self.page_out()
+            }
+        }
     }
 
     /// Returns how many.
@@ -86,7 +150,7 @@ impl Pages {
 
     /// Makes these pages read-only and writable again: they stay, and no device may use what it knew of
     /// them.
-    pub(super) fn protect(&self, range: Range<usize>) -> Result<(), Failure> {
+    fn protect(&self, range: Range<usize>) -> Result<(), Failure> {
         let (address, length) = self.locate(&range)?;
         for flags in [
             ProtFlags::PROT_READ,
@@ -111,6 +175,13 @@ impl Pages {
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut(start as usize));
         Ok((start.ok_or(failed(Errno::EFAULT))?, length as usize))
     }
+}
+
+/// Has the kernel drop what it keeps of files. Before, it puts pages that have come a while ago to its lists: it
+/// takes none away that is not on one.
+fn drop_caches() -> Result<(), Failure> {
+    let written = std::fs::write("/proc/sys/vm/drop_caches", "1");
+    written.map_err(|error| Failure::Io("caches of files", error))
 }
 
 fn failed(errno: Errno) -> Failure {
@@ -154,11 +225,21 @@ mod tests {
             u64::from_le_bytes(bytes)
         };
         pages.touch(0..4).unwrap();
-        pages.protect(0..4).unwrap();
+        pages.lose(Loss::Protected).unwrap();
         assert_eq!((first(0), first(3)), (1, 4));
         pages.discard(1..4).unwrap();
         assert_eq!((first(0), first(3)), (1, 0));
         assert!(pages.discard(3..5).is_err());
+    }
+
+    #[test]
+    fn what_is_in_the_page_cache_stays() {
+        let pages = Pages::of(Origin::Cached, 2).unwrap();
+        pages.touch(0..2).unwrap();
+        pages.lose(Loss::Unmapped).unwrap();
+        let mut bytes = [0; 8];
+        pages.0.read(PAGE as u64, &mut bytes).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), 2);
     }
 
     #[test]

@@ -7,13 +7,15 @@
 //! | [`memory`] | memory whose pages come and go, and the ways to register it |
 //! | [`owner`] | the process of the other node whose memory it is, and its messages |
 //! | [`session`] | the process that measures, and its transfers |
-//! | [`transfers`] | hits, exceptions, misses |
+//! | [`transfers`] | hits and exceptions |
+//! | [`misses`] | pages that the owner has and the device does not know |
 //! | [`load`] | reads while the owner gives up pages; what is pinned meanwhile |
 //! | [`alone`] | registration and reclaim, which need no other node |
 
 mod alone;
 mod load;
 mod memory;
+mod misses;
 mod owner;
 mod session;
 mod transfers;
@@ -78,7 +80,7 @@ pub(crate) fn run(
         transfers::exceptions(&mut session, &mut figures)?;
     }
     if wanted(Part::Misses) {
-        transfers::misses(&mut session, &mut figures)?;
+        misses::measure(&mut session, &mut figures)?;
     }
     if wanted(Part::Load) {
         load::measure(&mut session, &mut figures)?;

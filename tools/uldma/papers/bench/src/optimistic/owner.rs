@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use uldma::{Access, Borrowed, Channel, Device, Name};
 
-use super::memory::{field, pinned, Pages, Way};
+use super::memory::{field, pinned, Loss, Origin, Pages, Way};
 use crate::failure::Failure;
 use crate::peer::{receive, send, Answer};
 
@@ -30,11 +30,12 @@ pub(super) enum Order {
     Open {
         way: Way,
         name: u64,
+        origin: Origin,
         pages: usize,
         touched: bool,
     },
-    /// Take from the device what it knows of the pages, which stay.
-    Protect { name: u64 },
+    /// Take all pages away.
+    Lose { name: u64, how: Loss },
     /// Give up pages and touch them again, for so many intervals.
     Load { name: u64, intervals: u32 },
     /// Tell the counters.
@@ -69,8 +70,11 @@ pub(super) struct Counts {
     pub(super) requests: f64,
     /// Pages that were entered.
     pub(super) filled: f64,
-    /// Pages that were taken out.
+    /// Faults that were taken for that.
+    pub(super) faulted: f64,
+    /// Pages that were taken out, and those to make room for others.
     pub(super) ended: f64,
+    pub(super) evicted: f64,
     /// Waits for transfers that may use pages which are taken out.
     pub(super) fences: f64,
     /// Those that needed an invalidation.
@@ -89,7 +93,9 @@ impl Counts {
         Ok(Self {
             requests: of(&optimistic, "requests"),
             filled: of(&optimistic, "filled"),
+            faulted: of(&optimistic, "faulted"),
             ended: of(&optimistic, "ended"),
+            evicted: of(&optimistic, "evicted"),
             fences: of(&fences, "all"),
             invalidations: of(&fences, "by_invalidation"),
             pinned: pinned(),
@@ -101,7 +107,9 @@ impl Counts {
         Self {
             requests: self.requests - before.requests,
             filled: self.filled - before.filled,
+            faulted: self.faulted - before.faulted,
             ended: self.ended - before.ended,
+            evicted: self.evicted - before.evicted,
             fences: self.fences - before.fences,
             invalidations: self.invalidations - before.invalidations,
             pinned: self.pinned,
@@ -135,16 +143,16 @@ pub(crate) fn serve(
             Order::Open {
                 way,
                 name,
+                origin,
                 pages,
                 touched,
             } => {
-                let exported = open(device, way, name, (pages, touched))?;
+                let exported = open(device, way, name, (origin, pages, touched))?;
                 all.insert(name, exported);
                 Report::Done
             }
-            Order::Protect { name } => {
-                let pages = of(name)?;
-                pages.protect(0..pages.count())?;
+            Order::Lose { name, how } => {
+                of(name)?.lose(how)?;
                 Report::Done
             }
             Order::Load { name, intervals } => load(of(name)?, intervals)?,
@@ -163,10 +171,10 @@ fn open(
     device: &Device,
     way: Way,
     name: u64,
-    (count, touched): (usize, bool),
+    (origin, count, touched): (Origin, usize, bool),
 ) -> Result<Exported, Failure> {
     let name = Name::new(name).ok_or_else(|| Failure::Peer("gave the name zero".into()))?;
-    let pages = Pages::new(count)?;
+    let pages = Pages::of(origin, count)?;
     if touched {
         pages.touch(0..count)?;
     }

@@ -10,7 +10,7 @@ use uldma::{
     Refusal, Region, Registered, Spin,
 };
 
-use super::memory::{Way, PAGE};
+use super::memory::{Origin, Way, PAGE};
 use super::owner::{Counts, Order, Report};
 use crate::failure::Failure;
 use crate::peer::{receive, send, RemoteProcess};
@@ -156,14 +156,26 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Has the owner register pages, and imports them.
+    /// Has the owner register private pages, and imports them.
     pub(super) fn open(&mut self, way: Way, pages: usize, touched: bool) -> Result<Far, Failure> {
+        self.open_of(Origin::Private, way, pages, touched)
+    }
+
+    /// Has the owner register pages of an origin, and imports them.
+    pub(super) fn open_of(
+        &mut self,
+        origin: Origin,
+        way: Way,
+        pages: usize,
+        touched: bool,
+    ) -> Result<Far, Failure> {
         self.opened += 1;
         let name = self.name.get() ^ (self.opened << 48);
         let name = Name::new(name).ok_or(Failure::Refused("the name of a region is zero"))?;
         self.order(&Order::Open {
             way,
             name: name.get(),
+            origin,
             pages,
             touched,
         })?;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Single transfers: hits, exceptions, and misses until the page has come.
+//! Single transfers: hits, and exceptions.
 
 use super::memory::{Way, PAGE};
-use super::owner::Order;
 use super::session::{Direction, Far, Session, LONGEST};
 use crate::failure::Failure;
 use crate::figure::{Bases, Figures};
@@ -11,14 +10,11 @@ use crate::timing::times;
 
 /// Sizes of hits, and their names.
 const SIZES: [(&str, usize); 4] = [
-    (SHORTEST, 64),
+    ("64", 64),
     ("4k", 4 << 10),
     ("8k", 8 << 10),
     ("256k", LONGEST * PAGE),
 ];
-const SHORTEST: &str = "64";
-/// Sizes of misses: one page, and as many as the device requests at a time.
-const MISSED: [(&str, usize); 2] = [(SHORTEST, 64), ("64k", 64 << 10)];
 const DIRECTIONS: [(&str, Direction); 2] = [("read", Direction::Read), ("write", Direction::Write)];
 /// Rounds in which the ways take turns, the first of which does not count.
 const ROUNDS: usize = 21;
@@ -41,7 +37,7 @@ struct Series {
 /// between them that found a page missing.
 pub(super) fn hits(session: &mut Session<'_>, figures: &mut Figures) -> Result<(), Failure> {
     let mut all = Vec::new();
-    for way in Way::ALL {
+    for way in Way::WITHOUT_MISSES {
         all.push(Series {
             way,
             far: session.open(way, LONGEST, true)?,
@@ -66,98 +62,51 @@ pub(super) fn hits(session: &mut Session<'_>, figures: &mut Figures) -> Result<(
     Ok(())
 }
 
-/// Adds `opt.exception.WAY`, of memory that was never touched, beside `.hit`, in turn with it, and `.bursts`, those
+/// Adds `opt.exception.at-once`, of memory that was never touched, beside `.hit`, in turn with it, and `.bursts`, those
 /// that count. The first exceptions of a burst take all requests for pages that a context can have. A burst counts
 /// if the device has made no more requests, so that the others made none.
 pub(super) fn exceptions(session: &mut Session<'_>, figures: &mut Figures) -> Result<(), Failure> {
-    for &way in &Way::ALL[1..] {
-        let far = session.open(way, LONGEST, false)?;
-        let there = session.open(way, 1, true)?;
-        let hit = (0, 64);
-        session
-            .mover
-            .until_whole(there.import(), Direction::Read, hit)?;
-        let (mut ticks, mut hits, mut bursts) = (Vec::new(), Vec::new(), 0);
-        for _ in 0..BURSTS {
-            let before = session.counts()?;
-            let (mut burst, mut beside) = (Vec::new(), Vec::new());
-            for number in 0..REQUESTS + EACH {
-                let place = (number.min(REQUESTS) * PAGE, 64);
-                let (taken, whole) = session.mover.once(far.import(), Direction::Read, place)?;
-                if whole {
-                    return Err(Failure::Refused("a page that was never touched is there"));
-                }
-                burst.push(taken);
-                let (taken, _) = session.mover.once(there.import(), Direction::Read, hit)?;
-                beside.push(taken);
+    let way = Way::AtOnce;
+    let far = session.open(way, LONGEST, false)?;
+    let there = session.open(way, 1, true)?;
+    let hit = (0, 64);
+    session
+        .mover
+        .until_whole(there.import(), Direction::Read, hit)?;
+    let (mut ticks, mut hits, mut bursts) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..BURSTS {
+        let before = session.counts()?;
+        let (mut burst, mut beside) = (Vec::new(), Vec::new());
+        for number in 0..REQUESTS + EACH {
+            let place = (number.min(REQUESTS) * PAGE, 64);
+            let (taken, whole) = session.mover.once(far.import(), Direction::Read, place)?;
+            if whole {
+                return Err(Failure::Refused("a page that was never touched is there"));
             }
-            if session.counts()?.since(&before).requests <= REQUESTS as f64 {
-                ticks.extend_from_slice(&burst[REQUESTS..]);
-                hits.extend_from_slice(&beside[REQUESTS..]);
-                bursts += 1;
-            }
+            burst.push(taken);
+            let (taken, _) = session.mover.once(there.import(), Direction::Read, hit)?;
+            beside.push(taken);
         }
-        session.close(far)?;
-        session.close(there)?;
-        let name = format!("opt.exception.{}", way.name());
-        figures.add(format!("{name}.bursts"), f64::from(bursts), "count");
-        if bursts > 0 {
-            let hit = times(&session.mover.clock, &hits, 1).median();
-            figures.add(format!("{name}.hit"), hit, "ns");
-            let bases = Bases {
-                floor: Some(hit),
-                rival: None,
-            };
-            let times = times(&session.mover.clock, &ticks, 1);
-            figures.add_beside(name.clone(), times.median(), "ns", bases);
-            figures.add(format!("{name}.p99"), times.quantile(0.99), "ns");
+        if session.counts()?.since(&before).requests <= REQUESTS as f64 {
+            ticks.extend_from_slice(&burst[REQUESTS..]);
+            hits.extend_from_slice(&beside[REQUESTS..]);
+            bursts += 1;
         }
     }
-    Ok(())
-}
-
-/// Adds `opt.miss.SIZE.WAY` and `.p99`, the time from the exception until a transfer has found all pages,
-/// `.exception`, that of the exception, `.tries`, the transfers since then, and `.requests` and `.filled`, the
-/// requests of the device and the pages entered, by miss.
-pub(super) fn misses(session: &mut Session<'_>, figures: &mut Figures) -> Result<(), Failure> {
-    for &way in &Way::ALL[1..] {
-        let far = session.open(way, LONGEST, true)?;
-        for (size, bytes) in MISSED {
-            let (mut ticks, mut first, mut tries) = (Vec::new(), Vec::new(), 0);
-            let before = session.counts()?;
-            for _ in 0..ROUNDS {
-                session.order(&Order::Protect { name: far.name })?;
-                for page in (0..LONGEST).step_by(bytes.div_ceil(PAGE)) {
-                    let (mover, place) = (&session.mover, (page * PAGE, bytes));
-                    let (taken, whole) = mover.once(far.import(), Direction::Read, place)?;
-                    if whole {
-                        continue;
-                    }
-                    first.push(taken);
-                    let before = mover.clock.ticks();
-                    let missed = mover.until_whole(far.import(), Direction::Read, place)?;
-                    ticks.push(mover.clock.ticks() - before);
-                    tries += missed + 1;
-                }
-            }
-            let counts = session.counts()?.since(&before);
-            let misses = ticks.len() as f64;
-            let first = times(&session.mover.clock, &first, 1).median();
-            let times = times(&session.mover.clock, &ticks, 1);
-            let name = format!("opt.miss.{size}.{}", way.name());
-            figures.add(name.clone(), times.median(), "ns");
-            figures.add(format!("{name}.p99"), times.quantile(0.99), "ns");
-            figures.add(format!("{name}.exception"), first, "ns");
-            for (what, count) in [
-                ("tries", f64::from(tries)),
-                ("requests", counts.requests),
-                ("filled", counts.filled),
-            ] {
-                figures.add(format!("{name}.{what}"), count / misses, "count");
-            }
-            figures.add(format!("{name}.misses"), misses, "count");
-        }
-        session.close(far)?;
+    session.close(far)?;
+    session.close(there)?;
+    let name = format!("opt.exception.{}", way.name());
+    figures.add(format!("{name}.bursts"), f64::from(bursts), "count");
+    if bursts > 0 {
+        let hit = times(&session.mover.clock, &hits, 1).median();
+        figures.add(format!("{name}.hit"), hit, "ns");
+        let bases = Bases {
+            floor: Some(hit),
+            rival: None,
+        };
+        let times = times(&session.mover.clock, &ticks, 1);
+        figures.add_beside(name.clone(), times.median(), "ns", bases);
+        figures.add(format!("{name}.p99"), times.quantile(0.99), "ns");
     }
     Ok(())
 }
