@@ -157,7 +157,7 @@ pub fn handle(device: &Device, line: &str) -> Reply {
     let result = match request {
         Request::Stats {} => {
             return Reply {
-                stats: Some(device.with(|model, _| model.report())),
+                stats: Some(device.report()),
                 ..Reply::done()
             }
         }

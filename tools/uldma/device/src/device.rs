@@ -29,6 +29,7 @@ use crate::model::Model;
 use crate::node::Shape;
 use crate::poll::Polled;
 use crate::ratelimit::RateLimitedLog;
+use crate::stats::Report;
 use crate::transfer::Outcome;
 
 /// Interval of the attempts to free a thread from a client that has left.
@@ -160,6 +161,25 @@ impl Device {
         if let Some(error_log) = self.error_logs.get(node) {
             error_log.error(format_args!("node {node}: {message}"));
         }
+    }
+
+    /// Counts from now on what caches of up to `entries` page entries of each node would have.
+    pub fn count_translations(&self, entries: usize) {
+        for memory in &self.memories {
+            let mut memory = memory.write().unwrap_or_else(PoisonError::into_inner);
+            memory.count_translations(entries);
+        }
+    }
+
+    /// Everything that was counted.
+    pub fn report(&self) -> Report {
+        self.with(|model, memories| {
+            let mut report = model.report();
+            for (node, memory) in report.nodes.iter_mut().zip(memories) {
+                node.tlb = memory.translations();
+            }
+            report
+        })
     }
 
     /// Returns the parameters that do not change while the device runs.

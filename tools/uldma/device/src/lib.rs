@@ -6,7 +6,7 @@
 //! `Documentation/uldma/device.rst` is its programming manual. The state machines are plain types
 //! without threads or files: [`method`], [`location`], [`tpt`], [`check`], [`walk`], [`context`],
 //! [`transfer`], [`queue`], [`engine`], [`link`], [`doorbell`], [`registers`], [`config`], combined in
-//! [`model`].
+//! [`model`]. [`tlb`] only counts.
 //! The running device around them is in [`memory`], [`irq`], [`device`], [`wire`], [`backend`],
 //! [`control`], [`ratelimit`] and [`socket`].
 
@@ -53,6 +53,7 @@ pub mod socket;
 pub mod stats;
 #[cfg(test)]
 mod testing;
+pub mod tlb;
 pub mod touch;
 pub mod tpt;
 pub mod transfer;

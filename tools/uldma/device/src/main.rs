@@ -108,6 +108,11 @@ struct Options {
     #[arg(long, value_name = "NS", default_value_t = 0)]
     access_ns: u64,
 
+    /// Count what caches of so many page entries, of half as many and so on would have of each node's; a
+    /// power of two, or 0 to count nothing
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = tlb_entries)]
+    tlb: usize,
+
     /// Inject a fault from the start, at one node or at all
     #[arg(long, value_name = "KIND[@NODE]", value_parser = fault, long_help = fault_help())]
     fault: Vec<(Fault, Option<usize>)>,
@@ -122,6 +127,15 @@ fn window_size(text: &str) -> Result<u64, String> {
         Ok(size)
     } else {
         Err("not a power of two from 8192 to 2^40".into())
+    }
+}
+
+fn tlb_entries(text: &str) -> Result<usize, String> {
+    let entries: usize = text.parse().map_err(|error| format!("{error}"))?;
+    if entries == 0 || entries.is_power_of_two() && entries <= 1 << 20 {
+        Ok(entries)
+    } else {
+        Err("neither 0 nor a power of two up to 2^20".into())
     }
 }
 
@@ -186,6 +200,9 @@ fn run(options: &Options) -> io::Result<()> {
         late: Duration::from_nanos(options.late_ns),
     };
     let device = Arc::new(Device::new(shape, options.socket.len(), speed)?);
+    if options.tlb > 0 {
+        device.count_translations(options.tlb);
+    }
     for (kind, node) in &options.fault {
         control::set_fault(&device, *kind, *node, true).map_err(io::Error::other)?;
     }
@@ -209,7 +226,7 @@ fn run(options: &Options) -> io::Result<()> {
     signals.forever().next();
 
     if let Some(path) = &options.stats {
-        let report = device.with(|model, _| model.report());
+        let report = device.report();
         let mut json = serde_json::to_vec_pretty(&report)?;
         json.push(b'\n');
         fs::write(path, json)?;

@@ -11,12 +11,14 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{OFlags, SealFlags};
 
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes, FileOffset, VolatileMemory, VolatileSlice};
+
+use crate::tlb::{Tlb, TlbReport};
 
 /// No memory of the node answers at a bus address, or it does not allow this kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,9 @@ pub trait Bus {
     fn section_size(&self) -> u64 {
         0
     }
+
+    /// Counts that the engine has looked up a page entry, whose page is at this address, or missing.
+    fn looked_up(&self, _entry: u32, _page: Option<u64>) {}
 }
 
 /// A right to memory.
@@ -84,6 +89,8 @@ pub struct GuestMemory {
     files: Vec<(Identity, Weak<File>)>,
     /// The node's section of the window, from address 0 on.
     section: Option<Box<GuestMemory>>,
+    /// What caches of the node's page entries would have had, if that is counted.
+    tlb: Option<Mutex<Tlb>>,
 }
 
 impl Default for GuestMemory {
@@ -100,6 +107,7 @@ impl GuestMemory {
             limit,
             files: Vec::new(),
             section: None,
+            tlb: None,
         }
     }
 
@@ -120,6 +128,17 @@ impl GuestMemory {
     /// Returns the node's section of the window, whose addresses are the offsets in it.
     pub fn section(&self) -> Option<&Self> {
         self.section.as_deref()
+    }
+
+    /// Counts from now on what caches of up to `entries` of the node's page entries would have.
+    pub fn count_translations(&mut self, entries: usize) {
+        self.tlb = Some(Mutex::new(Tlb::new(entries)));
+    }
+
+    /// Returns what was counted, if anything is.
+    pub fn translations(&self) -> Option<TlbReport> {
+        let tlb = self.tlb.as_ref()?.lock();
+        Some(tlb.unwrap_or_else(PoisonError::into_inner).report())
     }
 
     /// Adds a range. A range without a file, or whose file cannot be mapped, is kept as
@@ -350,6 +369,13 @@ impl Bus for GuestMemory {
     fn section_size(&self) -> u64 {
         let section = self.section().and_then(|section| section.mappings.first());
         section.map_or(0, |mapping| mapping.range.end)
+    }
+
+    fn looked_up(&self, entry: u32, page: Option<u64>) {
+        if let Some(tlb) = &self.tlb {
+            let mut tlb = tlb.lock().unwrap_or_else(PoisonError::into_inner);
+            tlb.look_up(entry, page);
+        }
     }
 
     fn load_pairs(&self, address: u64, pairs: &mut [[u64; 3]]) -> Result<(), BusError> {

@@ -379,6 +379,7 @@ impl Node {
             invalidations_queued: queued,
             interrupts: self.vectors.raised().to_vec(),
             counters: self.counters.clone(),
+            tlb: None,
             contexts,
         }
     }

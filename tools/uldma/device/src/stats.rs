@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::abi::{Method, Status};
 use crate::fault::Faults;
+use crate::tlb::TlbReport;
 use crate::transfer::{Outcome, Work};
 
 /// Counters of one context since it was enabled; readable in its context block.
@@ -181,6 +182,9 @@ pub struct NodeReport {
     pub interrupts: Vec<u64>,
     /// Its counters.
     pub counters: NodeCounters,
+    /// What caches of its page entries would have had, if that is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tlb: Option<TlbReport>,
     /// Contexts that are enabled or were used.
     pub contexts: Vec<ContextReport>,
 }

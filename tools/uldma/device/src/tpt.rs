@@ -180,6 +180,11 @@ impl<'a, B: Bus + ?Sized> View<'a, B> {
         Ok(page)
     }
 
+    /// Has it counted that the engine has looked up a page entry, whose page is at this address, or missing.
+    pub fn looked_up(&self, entry: u32, page: Option<u64>) {
+        self.bus.looked_up(entry, page);
+    }
+
     /// Calls `each` with the page entries `first`, `first + 1`, … in order, and their bus addresses.
     pub fn pages(
         &self,

@@ -2,6 +2,7 @@
 
 //! Moves one chunk of a transfer: walks the tables for both sides, checks everything again, copies.
 
+use std::ops::RangeFrom;
 use std::time::Duration;
 
 use crate::abi::Status;
@@ -147,6 +148,24 @@ fn check_page(page: &PageEntry, space: u32, right: Right) -> Result<u64, Status>
     Ok(page.word.address())
 }
 
+/// Returns the address of the page of the next of the entries, if it may be used, and has the look-up counted.
+fn checked_page<B: Bus + ?Sized>(
+    view: &View<'_, B>,
+    entries: &mut RangeFrom<u32>,
+    page: &PageEntry,
+    (space, right): (u32, Right),
+) -> Result<u64, Status> {
+    let checked = check_page(page, space, right);
+    if let Some(entry) = entries.next() {
+        match &checked {
+            Ok(address) => view.looked_up(entry, Some(*address)),
+            Err(status) if status.is_miss() => view.looked_up(entry, None),
+            Err(_) => {}
+        }
+    }
+    checked
+}
+
 /// Separates the miss that ends a walk from what refuses it. Returns true for a miss.
 fn is_cut(walked: Result<(), Status>) -> Result<bool, Status> {
     match walked {
@@ -219,8 +238,9 @@ fn walk_region<B: Bus + ?Sized>(
         let mut skip = at & ((1 << shift) - 1);
         let wanted = (skip + left).div_ceil(1 << shift);
         range.pages = u64::from(range.pages).min(wanted) as u32;
+        let mut entries = range.entry..;
         let walked = view.pages(range, |page, place| {
-            let address = check_page(&page, region.space, right)?;
+            let address = checked_page(view, &mut entries, &page, (region.space, right))?;
             let bytes = left.min((1 << shift) - skip);
             let address = address.checked_add(skip).ok_or(Status::BusError)?;
             found.append_page((page, place), address, bytes);
@@ -294,7 +314,8 @@ pub fn segments<B: Bus + ?Sized>(
             let one = EntryRange { entry, pages: 1 };
             let start = offset.checked_add(done).ok_or(Status::Bounds)?;
             let one_page = access_check.own.pages(one, |page, place| {
-                let address = check_page(&page, side.space, right)?;
+                let own = &access_check.own;
+                let address = checked_page(own, &mut (entry..), &page, (side.space, right))?;
                 let address = address.checked_add(start).ok_or(Status::BusError)?;
                 found.append_page((page, place), address, length);
                 Ok(())

@@ -269,3 +269,20 @@ fn a_poll_publishes_after_its_bracket() {
     let begun = rig.guests[0].get64(completed - TOUCH_OLDEST + TOUCH_BEGUN);
     assert_eq!(begun, 1);
 }
+
+#[test]
+fn look_ups_of_the_engine_are_counted_where_that_is_wanted() {
+    let mut rig = rig_without(0, SPACE, SOURCE.0, 2);
+    rig.memories[0].count_translations(4);
+    let counted = |rig: &Rig, node: usize| {
+        let report = rig.memories[node].translations()?;
+        let hits = report.hits.into_values().collect::<Vec<_>>();
+        Some((report.lookups, report.missing, hits))
+    };
+    // Two pages, and the one that is missing, which no cache has.
+    copy(&mut rig, 1, 4, 1);
+    assert_eq!(counted(&rig, 0), Some((3, 1, vec![0, 0, 0])));
+    copy(&mut rig, 1, 4, 2);
+    assert_eq!(counted(&rig, 0), Some((6, 2, vec![0, 2, 2])));
+    assert_eq!(counted(&rig, 1), None);
+}
