@@ -36,7 +36,7 @@ BUSYBOX = "/usr/bin/busybox"
 # kselftest's runner needs more of these two than busybox offers.
 PROGRAMS = ("/usr/bin/timeout", "/usr/bin/stdbuf")
 PRELOADED = "/usr/libexec/coreutils/libstdbuf.so"
-KERNEL_MODULES = ("virtio_net", "zram")
+KERNEL_MODULES = ("virtio_net", "virtio_blk", "zram")
 # What soft-RoCE needs of the kernel's modules, of its own files, and which of these are programs.
 RDMA_MODULES = ("ib_uverbs", "udp_tunnel", "ip6_udp_tunnel")
 RDMA_DRIVER = "etc/libibverbs.d/rxe.driver"

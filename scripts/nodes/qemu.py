@@ -57,6 +57,26 @@ class Vectors:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """A disk whose bytes are zero, /dev/vda and so on once virtio_blk is loaded."""
+
+    size: int  # MiB
+    latency: int = 0  # nanoseconds of each access
+
+    def arguments(self, number: int) -> list[str]:
+        """The arguments of QEMU for a guest's disk of that number."""
+        backend = {
+            "driver": "null-co",
+            "node-name": f"disk{number}",
+            "size": self.size << 20,
+            "latency-ns": self.latency,
+            "read-zeroes": True,
+        }
+        device = f"virtio-blk-pci,drive=disk{number}"
+        return ["-blockdev", json.dumps(backend), "-device", device]
+
+
+@dataclass(frozen=True)
 class Config:
     """What may differ from boot to boot."""
 
@@ -70,6 +90,7 @@ class Config:
     iommu: bool = False
     character: bool = False  # nodes a and b are joined by a character device of virtio, too
     port: bool = False  # the adapter is behind one, which can reset it
+    disks: tuple[Disk, ...] = ()  # of every node
     backends: tuple[Backend, ...] = (Backend.ADAPTER,)
     vectors: Mapping[str, Vectors] = field(default_factory=dict)  # of nodes that have other numbers
     module: Mapping[str, str] = field(default_factory=dict)  # parameters of uldma.ko
@@ -176,6 +197,8 @@ def command(name: str, config: Config, accel: str, initrd: Path, wiring: Wiring)
                 *("-chardev", f"socket,id=peer,fd={wiring.joint.character.fileno()}"),
                 *("-device", "virtserialport,chardev=peer,name=peer,nr=2"),
             ]
+    for number, disk in enumerate(config.disks):
+        args += disk.arguments(number)
     if wiring.device:
         where = {"type": "unix", "path": str(wiring.device)}
         bus = {"bus": PORT_NAME} if config.port else {}

@@ -8,7 +8,7 @@ Names are opt.hit.DIRECTION.SIZE.WAY, opt.miss.SIZE.WAY.WHAT, opt.load.WAY.WHAT 
 import re
 from collections.abc import Iterator, Sequence
 
-from . import paper
+from . import optimistic_misses, paper
 from .drawing import Drawing, Line
 from .tables import Aim, Cell, aims_table, ratio, row, table
 from .values import Values
@@ -43,6 +43,7 @@ def tables(values: Values) -> list[str | None]:
         registration(values),
         reclaim(values),
         pins(values),
+        *optimistic_misses.tables(values),
         aims_table(aims(values)),
     ]
     if any(found):
@@ -105,7 +106,7 @@ def exceptions(values: Values) -> str | None:
 
 
 def misses(values: Values) -> str | None:
-    """The time until the owner's page is there: by a hint after an exception, or in one transfer."""
+    """The time until the page is there: by a hint after an exception, or in one transfer."""
     rows = []
     for mode, title in MODES.items():
         for kind, what in MISSES.items():
@@ -252,4 +253,5 @@ def drawings(values: Values) -> list[Drawing]:
             pinned,
             logarithmic=False,
         ),
+        *optimistic_misses.drawings(values),
     ]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What QEMU and the module are told."""
 
+import json
 import socket
 import unittest
 from pathlib import Path
@@ -10,6 +11,7 @@ from ..qemu import (
     LINK_TIMEOUT_MS,
     Backend,
     Config,
+    Disk,
     Joint,
     Wiring,
     command,
@@ -46,12 +48,20 @@ class CommandTest(unittest.TestCase):
             for end in pair:
                 self.addCleanup(end.close)
 
-    def make(self, ivshmem: Path | None) -> list[str]:
+    def make(self, ivshmem: Path | None, disks: tuple[Disk, ...] = ()) -> list[str]:
         """A command line."""
         serial, agent, monitor = (pair[0] for pair in self.pairs)
         wiring = Wiring(serial, agent, monitor, Path("console"), ivshmem=ivshmem)
-        config = Config(backends=(Backend.IVSHMEM,), module={"link_slots": "1"})
+        config = Config(backends=(Backend.IVSHMEM,), module={"link_slots": "1"}, disks=disks)
         return command("a", config, "tcg", Path("initrd"), wiring)
+
+    def test_disks(self) -> None:
+        """Each disk has a device of its own, and its latency."""
+        line = self.make(None, (Disk(16, latency=5000), Disk(2)))
+        disks = [json.loads(it) for it in line if "null-co" in it]
+        found = [(it["node-name"], it["size"], it["latency-ns"]) for it in disks]
+        self.assertEqual(found, [("disk0", 16 << 20, 5000), ("disk1", 2 << 20, 0)])
+        self.assertIn("virtio-blk-pci,drive=disk1", line)
 
     def test_ivshmem(self) -> None:
         """ivshmem-doorbell is there if it is wired, and no other device of ours."""

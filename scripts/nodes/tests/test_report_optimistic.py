@@ -19,6 +19,17 @@ def measured() -> list[Figure]:
         "opt.load.at-once.k": 0.25,
         "opt.load.page-in.k": 0.0,
         "opt.fault.cached.look-up.faulted": 1.0,
+        "opt.tlb.zipf.64": 0.5,
+        "opt.tlb.zipf.256": 0.25,
+        "opt.entries.1024.zipf": 0.375,
+        "opt.entries.1024.zipf.evicted": 0.3,
+        "opt.entries.16384.zipf": 0.0,
+        "opt.stale.uniform.100": 0.25,
+        "opt.stale.uniform.100.absent": 0.125,
+        "opt.stale.uniform.100.reads": 4096.0,
+        "opt.u-net.sequential.0": 0.0,
+        "opt.u-net.sequential.256": 256.0,
+        "opt.disk.reads": 100.0,
         "opt.pins.pinned.0": 8.0,
         "opt.pins.pinned.100": 40.0,
         "opt.pins.pinned.0.machine": 9.0,
@@ -40,6 +51,9 @@ def measured() -> list[Figure]:
         Figure("opt.register.mib", 512.0, "MiB"),
         Figure("opt.register.warm.pinned", 9e6, "ns"),
         Figure("opt.register.warm.at-once", 45e3, "ns", floor=9e6),
+        Figure("opt.disk.hit", 50e3, "ns"),
+        Figure("opt.disk.page-in", 8e6, "ns", floor=50e3),
+        Figure("opt.disk.page-in.p99", 9e6, "ns", floor=80e3),
         Figure("opt.reclaim.without", 1e6, "ns"),
         Figure("opt.reclaim.idle", 1.05e6, "ns", floor=1e6),
         *figures(counts),
@@ -84,6 +98,43 @@ class OptimisticTest(unittest.TestCase):
         )
         self.assertEqual(found[1][1:], ["700", "900", "-", "-", "-", "1.00", "-"])
 
+    def test_miss_rates(self) -> None:
+        """The driver's limit stands below the entries that one process has of it."""
+        title = "Part of reads of one of 4096 pages that miss, by entries"
+        self.assertEqual(
+            self.rows(title),
+            [
+                ["entries", "64", "256", "4096"],
+                ["LRU cache, zipf", "0.50", "0.25", "-"],
+                ["driver, zipf", "-", "0.38", "0.00"],
+            ],
+        )
+
+    def test_stale_reads(self) -> None:
+        """Exceptions, and those whose pages had gone, by the size of the file."""
+        title = "Part of reads that are stale, by hundredths of the owner's memory"
+        self.assertEqual(
+            self.rows(title),
+            [
+                ["hundredths", "100"],
+                ["uniform, exceptions", "0.25"],
+                ["uniform, not in memory", "0.12"],
+            ],
+        )
+
+    def test_disk(self) -> None:
+        """Times beside a hit of the same run."""
+        [_, hit, page_in] = self.rows("64 bytes of a page that is on a disk, us, 100 reads each")
+        self.assertEqual(hit, ["the page is there", "50.0", "-", "-"])
+        self.assertEqual(page_in[1:], ["8000", "9000", "160"])
+
+    def test_pins_at_misses(self) -> None:
+        """Reads are in order."""
+        [head, row] = self.rows(
+            "Pages pinned if each of 512 is at its first miss (U-Net/MM), by reads of one"
+        )
+        self.assertEqual((head, row), (["reads", "0", "256"], ["sequential", "0.00", "256"]))
+
     def test_pins(self) -> None:
         """The load's pins are those that were not there before it."""
         title = "Pages pinned under this load, more than before"
@@ -109,6 +160,9 @@ class OptimisticTest(unittest.TestCase):
 
     def test_lines(self) -> None:
         """Hits are drawn by size, pins by time."""
-        hits, pins = optimistic.drawings(Values(measured()))
+        hits, pins, misses, stale, u_net = optimistic.drawings(Values(measured()))
         self.assertEqual(dict(hits.lines)["write, pinned"], [(4096.0, 4.0)])
         self.assertEqual(dict(pins.lines)["pinned"], [(0.0, 8.0), (100.0, 40.0)])
+        self.assertEqual(dict(misses.lines)["LRU cache, zipf"], [(64.0, 0.5), (256.0, 0.25)])
+        self.assertEqual(dict(stale.lines)["uniform, exceptions"], [(100.0, 0.25)])
+        self.assertEqual(dict(u_net.lines)["sequential"], [(0.0, 0.0), (256.0, 256.0)])

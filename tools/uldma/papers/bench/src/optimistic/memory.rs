@@ -3,11 +3,14 @@
 //! Memory whose pages come and go, and ways to register it.
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::{posix_fadvise, PosixFadviseAdvice};
+use nix::libc::mincore;
 use nix::sys::mman::{madvise, mprotect, MmapAdvise, ProtFlags};
 use serde::{Deserialize, Serialize};
 use uldma::{Access, Borrowed, Device, Kind, Memory, Miss};
@@ -77,6 +80,21 @@ pub(super) enum Origin {
     Private,
     /// A file in memory: what is not mapped stays in the page cache.
     Cached,
+    /// A disk on which each access takes time.
+    Disk,
+    /// A disk that is fast.
+    FastDisk,
+}
+
+impl Origin {
+    /// Returns the disk.
+    fn disk(self) -> Option<&'static str> {
+        match self {
+            Self::Private | Self::Cached => None,
+            Self::Disk => Some("/dev/vda"),
+            Self::FastDisk => Some("/dev/vdb"),
+        }
+    }
 }
 
 /// How pages are taken away.
@@ -89,10 +107,12 @@ pub(super) enum Loss {
     Unmapped,
     /// They are written to swap.
     Swapped,
+    /// They are mapped no more, and not in the page cache either.
+    Dropped,
 }
 
 /// Pages of 4 KiB.
-pub(super) struct Pages(Memory);
+pub(super) struct Pages(Memory, Option<File>);
 
 impl Pages {
     /// Maps so many private ones, none of which is there yet.
@@ -102,11 +122,19 @@ impl Pages {
 
     /// Maps so many, none of which is there yet.
     pub(super) fn of(origin: Origin, count: usize) -> Result<Self, Failure> {
-        let kind = match origin {
-            Origin::Private => Kind::Private,
-            Origin::Cached => Kind::Memfd,
+        let length = (count * PAGE) as u64;
+        let pages = match origin.disk() {
+            None if origin == Origin::Private => Self(Memory::new(Kind::Private, length)?, None),
+            None => Self(Memory::new(Kind::Memfd, length)?, None),
+            Some(disk) => {
+                let file = File::options().read(true).write(true).open(disk);
+                let file = file.map_err(|error| Failure::Io(disk, error))?;
+                let memory = Memory::of_file(&file, length, true)?;
+                let pages = Self(memory, Some(file));
+                pages.lose(Loss::Dropped)?;
+                pages
+            }
         };
-        let pages = Self(Memory::new(kind, (count * PAGE) as u64)?);
         pages.advise(0..count, MmapAdvise::MADV_NOHUGEPAGE)?;
         Ok(pages)
     }
@@ -120,6 +148,13 @@ impl Pages {
             Loss::Swapped => {
                 drop_caches()?;
                 self.page_out()
+            }
+            Loss::Dropped => {
+                self.discard(all)?;
+                let unused = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+                let file = self.1.iter();
+                let mut dropped = file.map(|file| posix_fadvise(file, 0, 0, unused));
+                dropped.try_for_each(|it| it.map_err(failed))
             }
         }
     }
@@ -136,6 +171,26 @@ impl Pages {
                 .write((number * PAGE) as u64, &(number as u64 + 1).to_le_bytes())?;
         }
         Ok(())
+    }
+
+    /// Reads something of each of these pages, and returns how many were not in memory before.
+    pub(super) fn read(&self, range: Range<usize>) -> Result<u64, Failure> {
+        let (address, length) = self.locate(&range)?;
+        let mut are_there = vec![0; range.len()];
+        // SAFETY: the range is mapped by a `Memory`, and the vector has a byte for each page.
+        let result = unsafe { mincore(address.as_ptr(), length, are_there.as_mut_ptr()) };
+        Errno::result(result).map_err(failed)?;
+        for number in range {
+            self.0.read((number * PAGE) as u64, &mut [0; 8])?;
+        }
+        let absent = are_there.iter().filter(|it| **it & 1 == 0);
+        Ok(absent.count() as u64)
+    }
+
+    /// Pins a page, until the result is dropped.
+    pub(super) fn pin(&self, device: &Device, page: usize) -> Result<Borrowed, Failure> {
+        let part = (page * PAGE) as u64..((page + 1) * PAGE) as u64;
+        Ok(device.register_memory(&self.0, part, Access::Read)?)
     }
 
     /// Gives these pages up.
@@ -240,6 +295,13 @@ mod tests {
         let mut bytes = [0; 8];
         pages.0.read(PAGE as u64, &mut bytes).unwrap();
         assert_eq!(u64::from_le_bytes(bytes), 2);
+    }
+
+    #[test]
+    fn what_is_not_there_is_counted() {
+        let pages = Pages::new(3).unwrap();
+        pages.touch(1..2).unwrap();
+        assert_eq!(pages.read(0..3).unwrap(), 2);
     }
 
     #[test]

@@ -9,15 +9,21 @@
 //! | [`session`] | the process that measures, and its transfers |
 //! | [`transfers`] | hits and exceptions |
 //! | [`misses`] | pages that the owner has and the device does not know |
+//! | [`patterns`], [`places`] | reads by patterns, where the device or a cache knows few pages |
+//! | [`disk`], [`stale`] | pages that are read from a disk |
 //! | [`load`] | reads while the owner gives up pages; what is pinned meanwhile |
 //! | [`alone`] | registration and reclaim, which need no other node |
 
 mod alone;
+mod disk;
 mod load;
 mod memory;
 mod misses;
 mod owner;
+mod patterns;
+mod places;
 mod session;
+mod stale;
 mod transfers;
 
 use std::time::Duration;
@@ -26,6 +32,7 @@ use clap::{Args, ValueEnum};
 use uldma::{Device, Name, Spin};
 
 use self::owner::Order;
+use self::places::Pattern;
 use self::session::Session;
 use crate::failure::Failure;
 use crate::figure::Figures;
@@ -44,18 +51,44 @@ enum Part {
     Misses,
     /// Reads while the owner gives up pages, and what is pinned meanwhile
     Load,
+    /// What is pinned if each page is that was missed
+    UNet,
     /// Registration of much memory
     Registration,
     /// Reclaim of memory of an area
     Reclaim,
+    /// Reads by patterns, of more pages than the owner's driver may enter
+    Entries,
+    /// Reads by a pattern, for the device to count translations
+    Translations,
+    /// Pages on the owner's disk /dev/vda
+    Disk,
+    /// Reads of a file on the owner's disk /dev/vdb that is about as large as the owner's memory
+    Stale,
+}
+
+impl Part {
+    /// Returns true if nodes have what it needs as they are.
+    fn is_usual(self) -> bool {
+        !matches!(
+            self,
+            Self::Entries | Self::Translations | Self::Disk | Self::Stale
+        )
+    }
 }
 
 /// Options of `uldma-bench optimistic`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// These parts only
+    /// These parts; if absent, those that need no other node than usual
     #[arg(long, value_name = "PART,...", value_delimiter = ',')]
     parts: Vec<Part>,
+    /// The pattern for translations
+    #[arg(long, value_name = "PATTERN", default_value = "uniform")]
+    pattern: Pattern,
+    /// Reads for translations, after one of each page
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    reads: usize,
 }
 
 /// Measures with the help of a `serve` at the peer.
@@ -65,7 +98,10 @@ pub(crate) fn run(
     timeout: Duration,
     options: &Options,
 ) -> Result<Figures, Failure> {
-    let wanted = |part| options.parts.is_empty() || options.parts.contains(&part);
+    let wanted = |part: Part| match options.parts.as_slice() {
+        [] => part.is_usual(),
+        parts => parts.contains(&part),
+    };
     let device = Device::open(number)?;
     let mut peer = RemoteProcess::meet(&device, name, timeout)?;
     // A wake-up of this process would be part of what is measured.
@@ -84,6 +120,21 @@ pub(crate) fn run(
     }
     if wanted(Part::Load) {
         load::measure(&mut session, &mut figures)?;
+    }
+    if wanted(Part::UNet) {
+        patterns::pinned_at_miss(&mut session, &mut figures)?;
+    }
+    if wanted(Part::Entries) {
+        patterns::entries(&mut session, &mut figures)?;
+    }
+    if wanted(Part::Translations) {
+        patterns::translations(&mut session, options.pattern, options.reads)?;
+    }
+    if wanted(Part::Disk) {
+        disk::measure(&mut session, &mut figures)?;
+    }
+    if wanted(Part::Stale) {
+        stale::measure(&mut session, &mut figures)?;
     }
     session.order(&Order::End)?;
     drop(session);

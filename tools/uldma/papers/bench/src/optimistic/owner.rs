@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::forget;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,16 @@ pub(super) enum Order {
     },
     /// Take all pages away.
     Lose { name: u64, how: Loss },
+    /// Read some pages.
+    Touch {
+        name: u64,
+        page: usize,
+        pages: usize,
+    },
+    /// Pin a page until the region ends.
+    Pin { name: u64, page: usize },
+    /// Have no more memory than that, or as much as there is.
+    Confine { bytes: Option<u64> },
     /// Give up pages and touch them again, for so many intervals.
     Load { name: u64, intervals: u32 },
     /// Tell the counters.
@@ -55,6 +66,10 @@ pub(super) enum Report {
         discards: u64,
         /// What was pinned at the end of each interval, by the process and on the machine.
         pinned: Vec<(f64, f64)>,
+    },
+    Touched {
+        /// Pages that were not in memory before.
+        absent: u64,
     },
     Counts(Counts),
     /// The last one, of a process that ends.
@@ -119,8 +134,9 @@ impl Counts {
 
 /// Memory of the other node's imports.
 struct Exported {
-    // Ends before its memory.
+    // End before their memory.
     _region: Borrowed,
+    pinned: Vec<Borrowed>,
     pages: Pages,
 }
 
@@ -155,6 +171,20 @@ pub(crate) fn serve(
                 of(name)?.lose(how)?;
                 Report::Done
             }
+            Order::Touch { name, page, pages } => Report::Touched {
+                absent: of(name)?.read(page..page + pages)?,
+            },
+            Order::Pin { name, page } => {
+                let pin = of(name)?.pin(device, page)?;
+                if let Some(exported) = all.get_mut(&name) {
+                    exported.pinned.push(pin);
+                }
+                Report::Done
+            }
+            Order::Confine { bytes } => {
+                confine(bytes)?;
+                Report::Done
+            }
             Order::Load { name, intervals } => load(of(name)?, intervals)?,
             Order::Count => Report::Counts(Counts::read(number)?),
             Order::Close { name } => {
@@ -183,8 +213,27 @@ fn open(
     forget(region.export(name, Access::ReadWrite)?);
     Ok(Exported {
         _region: region,
+        pinned: Vec::new(),
         pages,
     })
+}
+
+/// Puts this process into a control group with so much memory, or into that of all.
+fn confine(bytes: Option<u64>) -> Result<(), Failure> {
+    const ALL: &str = "/sys/fs/cgroup";
+    const GROUP: &str = "/sys/fs/cgroup/uldma-bench";
+    let put = |file: String, text: &str| {
+        let written = std::fs::write(file, text);
+        written.map_err(|error| Failure::Io("control groups", error))
+    };
+    let Some(bytes) = bytes else {
+        return put(format!("{ALL}/cgroup.procs"), "0");
+    };
+    if !Path::new(GROUP).exists() {
+        std::fs::create_dir(GROUP).map_err(|error| Failure::Io("control groups", error))?;
+    }
+    put(format!("{GROUP}/memory.max"), &bytes.to_string())?;
+    put(format!("{GROUP}/cgroup.procs"), "0")
 }
 
 fn load(pages: &Pages, intervals: u32) -> Result<Report, Failure> {

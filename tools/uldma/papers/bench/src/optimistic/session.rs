@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use uldma::measure::Clock;
 use uldma::{
     Access, Buffer, Context, ContextOptions, Device, Error, Import, Method, Name, Order as Ordered,
-    Refusal, Region, Registered, Spin,
+    Refusal, Region, Registered, Spin, Ticket,
 };
 
 use super::memory::{Origin, Way, PAGE};
@@ -63,6 +63,18 @@ impl Mover {
         direction: Direction,
         (offset, bytes): (usize, usize),
     ) -> Result<(u64, bool), Failure> {
+        let (ticket, before) = self.start(far, direction, (offset, bytes))?;
+        let whole = self.end(ticket)?;
+        Ok((self.clock.ticks() - before, whole))
+    }
+
+    /// Initiates a transfer; returns when it began, too.
+    pub(super) fn start(
+        &self,
+        far: &impl Registered,
+        direction: Direction,
+        (offset, bytes): (usize, usize),
+    ) -> Result<(Ticket, u64), Failure> {
         let none = || Failure::Peer("has a context without a queue".into());
         let queue = self.context.queue().ok_or_else(none)?;
         let (own, far) = (self.context.shadow(&self.own)?, self.context.shadow(far)?);
@@ -76,14 +88,17 @@ impl Mover {
             .copy(from, to, bytes as u64, Ordered::NONE)
             .map_err(|refusal| Failure::Uldma(refusal.into()))?;
         queue.submit();
-        let ended = self.context.wait(ticket, Spin::MEASURE, PATIENCE);
-        let ticks = self.clock.ticks() - before;
-        match ended {
-            Ok(_) => Ok((ticks, true)),
+        Ok((ticket, before))
+    }
+
+    /// Waits for the end of a transfer; returns whether all pages were there.
+    pub(super) fn end(&self, ticket: Ticket) -> Result<bool, Failure> {
+        match self.context.wait(ticket, Spin::MEASURE, PATIENCE) {
+            Ok(_) => Ok(true),
             Err(Error::Transfer {
                 status: Refusal::NotResident,
                 ..
-            }) => Ok((ticks, false)),
+            }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
