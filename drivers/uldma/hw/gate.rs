@@ -11,7 +11,7 @@ use super::{
     Hw, //
 };
 
-/// A gate that unbinding closes. Who has entered may use the hardware.
+/// A gate that unbinding closes. A caller that has entered may use the hardware.
 pub(crate) type Gate = gate::Gate<Arc<dyn Hardware>>;
 
 /// Proof that the device stays bound, and the right to use its hardware.

@@ -25,7 +25,7 @@ use super::mmu_notifier::{
     Remover, //
 };
 
-/// One who knows what a device has accessed.
+/// What knows which memory a device has accessed.
 pub(crate) trait Ageing: Send + Sync + 'static {
     /// Returns true if the device has accessed addresses in `range`, in bytes, since that was `forgotten`
     /// for the last time.

@@ -70,7 +70,10 @@ use crate::{
     }, //
 };
 
-use super::ageing::Ages;
+use super::ageing::{
+    Ages,
+    Place, //
+};
 
 const IN_BLOCK: usize = OptimisticBlock::ENTRIES;
 
@@ -141,15 +144,19 @@ impl Area {
         let length = range.len() * PAGE_SIZE;
         let area = IntervalNotifier::new(mm, range.address(), length, area, space.remover())?;
         let place = Ages::place(&area)?;
-        Self::add_entries(&area, share, access)?;
-        ages.ageing().add(place);
+        Self::add_entries(&area, share, access, (ages.ageing(), place))?;
         Ok(area)
     }
 
     /// Adds the entries, and the area to those of the device.
     ///
     /// Apart from the rest, which is charged to the process and so may let it sleep.
-    fn add_entries(area: &IntervalNotifier<Self>, share: Share, access: Access) -> Result {
+    fn add_entries(
+        area: &IntervalNotifier<Self>,
+        share: Share,
+        access: Access,
+        (ages, place): (&Ages, Place),
+    ) -> Result {
         let this = area.watcher();
         let (device, space) = (this.space.access(), this.space.id());
         let guard = device.gate.try_enter()?;
@@ -160,6 +167,8 @@ impl Area {
         this.indices.populate((indices.first(), indices.last()));
         *this.held.lock() = Some(Held { indices, absent });
         device.optimistic.add(room, area);
+        // Inside of the gate: unbinding removes it after all have left.
+        ages.add(place);
         Ok(())
     }
 
@@ -235,7 +244,7 @@ impl Area {
     /// Returns true if the device has accessed a page that is entered in `range`, in bytes, since that was
     /// `forgotten` for the last time, or may have. Does not wait.
     pub(super) fn was_accessed(&self, range: &Range<usize>, forgotten: bool) -> bool {
-        // Who has the lock changes what is entered.
+        // The holder of the lock changes what is entered.
         let Some(mut entries) = self.entries.try_lock() else {
             return true;
         };
