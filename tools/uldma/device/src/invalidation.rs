@@ -24,8 +24,8 @@ impl Model {
     }
 
     /// Ends all transfers that use the named memory of a node: as revoked those of its peers that the memory
-    /// was exported to, and others as aborted. Descriptors behind the invalidation in its own queue are later than it and are not
-    /// affected.
+    /// was exported to, and others as aborted. Descriptors behind the invalidation in its own queue are later
+    /// than it and are not affected.
     pub(crate) fn end_users(&mut self, node: usize, what: Invalidation, asked_by: Option<usize>) {
         let (kind, index) = (what.get(Invalidation::KIND), what.get(Invalidation::INDEX));
         let named_here = |side: &CheckedSide| match (kind, side.place) {
