@@ -11,6 +11,7 @@
 )]
 
 pub(crate) mod accounting;
+pub(crate) mod bh_lock;
 pub(crate) mod capability;
 pub(crate) mod changes;
 pub(crate) mod chardev;

@@ -30,19 +30,17 @@ use crate::{
         Hw, //
     },
     kernel_ext::{
+        bh_lock::{
+            new_bh_lock,
+            BhLock, //
+        },
         dma::{
             self,
             SharedPage, //
         },
-        net::{
-            bh_lock::{
-                new_bh_lock,
-                BhLock, //
-            },
-            mapped_skb::{
-                MappedSkb,
-                MAX_PIECES, //
-            }, //
+        net::mapped_skb::{
+            MappedSkb,
+            MAX_PIECES, //
         },
         window, //
     },

@@ -25,8 +25,8 @@ use crate::{
         Wire, //
     },
     kernel_ext::{
-        faux,
-        net::bh_lock::bottom_halves_disabled, //
+        bh_lock::bottom_halves_disabled,
+        faux, //
     },
     params, //
 };

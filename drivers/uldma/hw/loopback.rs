@@ -48,7 +48,7 @@ use super::{
     MIN_SECTION, //
 };
 use crate::kernel_ext::{
-    net::bh_lock::{
+    bh_lock::{
         new_bh_lock,
         BhLock, //
     },

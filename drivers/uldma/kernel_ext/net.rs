@@ -6,7 +6,6 @@
 //!
 //! C headers: `include/linux/netdevice.h`, `include/linux/skbuff.h`.
 
-pub(crate) mod bh_lock;
 pub(crate) mod mapped_skb;
 pub(crate) mod napi;
 pub(crate) mod net_device;

@@ -44,11 +44,11 @@ use crate::{
         Hw, //
     },
     kernel_ext::{
+        bh_lock::{
+            new_bh_lock,
+            BhLock, //
+        },
         net::{
-            bh_lock::{
-                new_bh_lock,
-                BhLock, //
-            },
             napi::Poll,
             net_device::{
                 Driver,

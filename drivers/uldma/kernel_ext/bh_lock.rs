@@ -65,7 +65,7 @@ pub(crate) struct BhLock<T> {
 /// Creates a [`BhLock`] of `$value`, with a lock class of its own.
 macro_rules! new_bh_lock {
     ($value:expr, $name:literal) => {
-        $crate::kernel_ext::net::bh_lock::BhLock::new(
+        $crate::kernel_ext::bh_lock::BhLock::new(
             $value,
             ::kernel::optional_name!($name),
             ::kernel::static_lock_class!(),
