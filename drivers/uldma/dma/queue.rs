@@ -52,6 +52,7 @@ use crate::{
 };
 
 mod measure;
+pub(super) mod tickets;
 
 /// Number of descriptors in the page; the same as `ULDMA_STATUS_RECORDS`.
 const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;

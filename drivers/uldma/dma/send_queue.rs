@@ -17,7 +17,12 @@ use kernel::{
 
 use super::{
     descriptor,
-    method::Method, //
+    method::Method,
+    queue::tickets::{
+        place_of,
+        Tickets,
+        DEPTH, //
+    }, //
 };
 use crate::{
     hw::{
@@ -48,118 +53,11 @@ use crate::{
         self,
         uldma_descriptor, //
     },
-    user_abi::status_page::StatusPage, //
+    user_abi::status_page::{
+        Outcome,
+        StatusPage, //
+    }, //
 };
-
-/// Number of descriptors in the page; the same as `ULDMA_STATUS_RECORDS`.
-const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
-
-/// The place of a ticket. `T` is the packet.
-enum Slot<T> {
-    Free,
-    InFlight {
-        packet: T,
-        /// Nothing asks for the end.
-        is_abandoned: bool,
-    },
-    /// The message has ended, successfully or not.
-    Ended(bool),
-}
-
-/// Tickets and their places.
-struct Slots<T> {
-    /// By ticket modulo the depth.
-    slots: KVec<Slot<T>>,
-    /// Last submitted ticket.
-    submitted: u64,
-    /// Last reaped ticket.
-    ended: u64,
-}
-
-fn place_of(ticket: u64) -> usize {
-    // The remainder is less than the depth, which is a usize.
-    (ticket % DEPTH as u64) as usize
-}
-
-impl<T> Slots<T> {
-    fn new() -> Result<Self> {
-        let mut slots = KVec::with_capacity(DEPTH, GFP_KERNEL)?;
-        for _ in 0..DEPTH {
-            slots.push(Slot::Free, GFP_KERNEL)?;
-        }
-        Ok(Self {
-            slots,
-            submitted: 0,
-            ended: 0,
-        })
-    }
-
-    fn slot(&mut self, ticket: u64) -> Option<&mut Slot<T>> {
-        self.slots.get_mut(place_of(ticket))
-    }
-
-    /// Returns the next ticket, if its place is free.
-    fn next(&mut self) -> Option<u64> {
-        let ticket = self.submitted + 1;
-        matches!(self.slot(ticket), Some(Slot::Free)).then_some(ticket)
-    }
-
-    /// Keeps the packet of the next ticket.
-    fn submit(&mut self, ticket: u64, packet: T) {
-        if let Some(slot) = self.slot(ticket) {
-            *slot = Slot::InFlight {
-                packet,
-                is_abandoned: false,
-            };
-            self.submitted = ticket;
-        }
-    }
-
-    /// Reaps the next ticket up to `completed`; `has_sent` says how a message has ended.
-    fn reap(&mut self, completed: u64, has_sent: impl FnOnce(u64) -> bool) -> Option<T> {
-        // A device that reports wrong tickets cannot end messages that were not submitted.
-        if self.ended >= completed.min(self.submitted) {
-            return None;
-        }
-        let ticket = self.ended + 1;
-        self.ended = ticket;
-        let slot = self.slot(ticket)?;
-        match core::mem::replace(slot, Slot::Free) {
-            Slot::InFlight {
-                packet,
-                is_abandoned,
-            } => {
-                if !is_abandoned {
-                    *slot = Slot::Ended(has_sent(ticket));
-                }
-                Some(packet)
-            }
-            other => {
-                *slot = other;
-                None
-            }
-        }
-    }
-
-    /// Takes how the message of a ticket has ended; none before it has.
-    fn take(&mut self, ticket: u64) -> Option<bool> {
-        let slot = self.slot(ticket)?;
-        let Slot::Ended(sent) = *slot else {
-            return None;
-        };
-        *slot = Slot::Free;
-        Some(sent)
-    }
-
-    /// Lets nothing ask for the end of a ticket any more.
-    fn abandon(&mut self, ticket: u64) {
-        match self.slot(ticket) {
-            Some(Slot::InFlight { is_abandoned, .. }) => *is_abandoned = true,
-            Some(slot) => *slot = Slot::Free,
-            None => (),
-        }
-    }
-}
 
 /// What the device uses while the queue is enabled.
 struct Enabled {
@@ -170,7 +68,7 @@ struct Enabled {
 }
 
 struct State {
-    slots: Slots<MappedSkb>,
+    tickets: Tickets<MappedSkb>,
     enabled: Option<Enabled>,
 }
 
@@ -190,7 +88,7 @@ impl SendQueue {
         let page = StatusPage::new()?;
         let descriptors = SharedPage::new()?;
         let state = State {
-            slots: Slots::new()?,
+            tickets: Tickets::new()?,
             enabled: None,
         };
         Ok(pin_init!(Self {
@@ -249,11 +147,11 @@ impl SendQueue {
         packet: &mut Option<MappedSkb>,
     ) -> Result<u64> {
         let mut state = self.state.lock();
-        let State { slots, enabled } = &mut *state;
+        let State { tickets, enabled } = &mut *state;
         let Enabled { lists, .. } = enabled.as_ref().ok_or(ENODEV)?;
-        let ticket = slots.next().ok_or(EBUSY)?;
+        let ticket = tickets.next().ok_or(EBUSY)?;
         self.write(lists, ticket, endpoint, packet.as_ref().ok_or(EINVAL)?)?;
-        slots.submit(ticket, packet.take().ok_or(EINVAL)?);
+        tickets.submit(packet.take(), true);
         window::full_fence();
         if self.page.is_asleep() {
             // The only error is a device that has left the bus, and its removal ends the ticket.
@@ -294,11 +192,10 @@ impl SendQueue {
 
     /// Frees the packet of the next ticket up to `completed`. Returns true if there was one.
     fn reap_one(&self, dev: &Device<Bound>, completed: u64) -> bool {
-        let reaped = self.state.lock().slots.reap(completed, |ticket| {
-            let outcome = self.page.record(ticket);
-            outcome.is_some_and(|outcome| outcome.check().is_ok())
-        });
-        let Some(packet) = reaped else {
+        let mut state = self.state.lock();
+        let reaped = state.tickets.reap(completed, |ticket| self.outcome(ticket));
+        drop(state);
+        let Some((Some(packet), _)) = reaped else {
             return false;
         };
         // Without the lock, since the owner of the packet may send the next one.
@@ -308,83 +205,27 @@ impl SendQueue {
         true
     }
 
+    /// Returns the outcome of a message that has ended.
+    fn outcome(&self, ticket: u64) -> Outcome {
+        const WITHOUT_RECORD: Outcome = Outcome {
+            bytes: 0,
+            status: uapi::ULDMA_DMA_ABORTED,
+        };
+        self.page.record(ticket).unwrap_or(WITHOUT_RECORD)
+    }
+
     /// Takes how the message of a ticket has ended: true if the peer has it. None before it has.
     pub(crate) fn take(&self, ticket: u64) -> Option<bool> {
-        self.state.lock().slots.take(ticket)
+        let completed = self.page.completed();
+        let mut state = self.state.lock();
+        let outcome = state
+            .tickets
+            .take(ticket, completed, |ticket| self.outcome(ticket))?;
+        Some(outcome.check().is_ok())
     }
 
     /// Lets nothing ask for the end of the message of a ticket any more.
     pub(crate) fn abandon(&self, ticket: u64) {
-        self.state.lock().slots.abandon(ticket);
-    }
-}
-
-#[kunit_tests(uldma_send_queue)]
-mod tests {
-    use super::*;
-
-    const ALL: u64 = DEPTH as u64;
-
-    fn submit(slots: &mut Slots<u64>) -> Option<u64> {
-        let ticket = slots.next()?;
-        slots.submit(ticket, ticket * 10);
-        Some(ticket)
-    }
-
-    #[test]
-    fn packets_come_back_in_order_and_ends_wait() -> Result {
-        let mut slots = Slots::new()?;
-        assert_eq!((submit(&mut slots), submit(&mut slots)), (Some(1), Some(2)));
-        assert_eq!(slots.reap(0, |_| true), None);
-        assert_eq!(slots.take(1), None);
-        assert_eq!(slots.reap(2, |_| true), Some(10));
-        assert_eq!(slots.reap(2, |_| false), Some(20));
-        assert_eq!(slots.reap(2, |_| true), None);
-        assert_eq!((slots.take(2), slots.take(1)), (Some(false), Some(true)));
-        assert_eq!((slots.take(2), slots.take(1)), (None, None));
-        Ok(())
-    }
-
-    #[test]
-    fn a_place_is_free_when_its_end_was_taken() -> Result {
-        let mut slots = Slots::new()?;
-        for ticket in 1..=ALL {
-            assert_eq!(submit(&mut slots), Some(ticket));
-        }
-        assert_eq!(submit(&mut slots), None);
-        assert_eq!(slots.reap(1, |_| true), Some(10));
-        assert_eq!(submit(&mut slots), None);
-        assert_eq!(slots.take(1), Some(true));
-        assert_eq!(submit(&mut slots), Some(ALL + 1));
-        assert_eq!(submit(&mut slots), None);
-        Ok(())
-    }
-
-    #[test]
-    fn what_is_abandoned_is_kept_for_the_device_only() -> Result {
-        let mut slots = Slots::new()?;
-        for _ in 0..2 {
-            submit(&mut slots);
-        }
-        slots.abandon(1);
-        assert_eq!(slots.reap(2, |_| true), Some(10));
-        assert_eq!(slots.take(1), None);
-        assert_eq!(slots.reap(2, |_| true), Some(20));
-        slots.abandon(2);
-        assert_eq!(slots.take(2), None);
-        for _ in 0..ALL {
-            assert!(submit(&mut slots).is_some());
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_device_cannot_end_what_was_not_submitted() -> Result {
-        let mut slots = Slots::new()?;
-        submit(&mut slots);
-        assert_eq!(slots.reap(u64::MAX, |_| true), Some(10));
-        assert_eq!(slots.reap(u64::MAX, |_| true), None);
-        assert_eq!(submit(&mut slots), Some(2));
-        Ok(())
+        self.state.lock().tickets.abandon(ticket);
     }
 }
