@@ -24,18 +24,17 @@
 //! 15. `VirtualContext::past`
 //! 16. `Engine::state`
 //! 17. `Queues::marks`
-//! 18. `Queue::state`
-//! 19. `Endpoints::state`
-//! 20. `Events::state`
-//! 21. the locks of `Tpt` and of the hardware
+//! 18. `Endpoints::state`
+//! 19. `Events::state`
+//! 20. the locks of `Tpt` and of the hardware
 //!
 //! Exceptions:
 //!
 //! * `Attachment::state` is taken alone, except to query what it holds.
 //! * `MmapOffsets::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
 //!   called under it.
-//! * `Lmm::spaces`, `SpaceIds::pool`, `Ledger::accounts`, `Shared::retained` and the lock of the exports
-//!   are innermost, and so are `Shared::open_files`, except that `Events::state` is taken under it, and
+//! * `Lmm::spaces`, `SpaceIds::pool`, `Ledger::accounts`, `Shared::retained`, the lock of the exports and
+//!   `Queue::state`, under which nothing sleeps, are innermost, and so are `Shared::open_files`, except that `Events::state` is taken under it, and
 //!   `WindowAllocator::ranges`, except that `Peer::state` is.
 //! * A thread that looks for memory takes `Reclaimable::space` and `Space::state` if they are free, and then
 //!   the gate and what an invalidation takes. Holders of these allocate no memory, or without I/O.

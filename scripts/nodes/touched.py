@@ -186,7 +186,13 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *_programs("files"),
     ),
     r"dma/endpoint\.rs|user/(ioctl/)?endpoint\.rs": (*MESSAGES, *FAILING),
-    r"dma/queue(/.*)?\.rs|hw/command\.rs": (*STALE, *TRANSFERS, *CONNECTIONS, *FAILING),
+    r"dma/queue(/.*)?\.rs|hw/command\.rs|kernel_ext/bh_lock\.rs": (
+        *STALE,
+        *TRANSFERS,
+        *CONNECTIONS,
+        *NETWORK,
+        *FAILING,
+    ),
     r"link/(export|segment(/.*)?)\.rs|kernel_ext/range_alloc\.rs": (
         *EXPORTS,
         *CONNECTIONS,

@@ -8,7 +8,7 @@
 //!
 //! The progress worker sends these messages. `Interface::control` is taken under `Link::turn` and
 //! under the lock of the network stack, and `Peer::state`, `Endpoints::state` and the locks of queues
-//! under it. `SendQueue::state` is innermost.
+//! under it. `Queue::state` is innermost.
 
 use kernel::{
     device::{

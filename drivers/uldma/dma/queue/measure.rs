@@ -12,10 +12,7 @@ use kernel::{
     }, //
 };
 
-use super::{
-    Queue,
-    Waiter, //
-};
+use super::Queue;
 use crate::{
     hw::{
         Command,
@@ -42,10 +39,10 @@ impl<T: Unpin> Queue<T> {
     fn round(&self, hw: Hw<'_>, interrupts: Option<&Changes>) -> Result<i64> {
         let since: Instant<Monotonic> = Instant::now();
         let command = Command::Invalidate { region: 0 };
-        let ticket = self.submit_for(hw, &command, Waiter::Sync)?;
+        let ticket = self.submit_awaited(hw, &command)?;
         let result = loop {
             let seen = interrupts.map(|interrupts| (interrupts, interrupts.count()));
-            if self.answer(ticket).is_some() {
+            if self.take(ticket).is_some() {
                 return Ok(since.elapsed().as_nanos());
             }
             let left = LONGEST_ROUND - since.elapsed();
@@ -64,7 +61,7 @@ impl<T: Unpin> Queue<T> {
                 }
             }
         };
-        self.cancel_wait(ticket);
+        self.abandon(ticket);
         Err(result)
     }
 
