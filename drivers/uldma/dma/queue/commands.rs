@@ -171,3 +171,47 @@ impl<T: Unpin> Queue<T> {
         wait::until(hw, || self.completed(), ready)
     }
 }
+
+#[kunit_tests(uldma_queue_commands)]
+mod tests {
+    use super::*;
+    use crate::hw::RegionOffset;
+
+    const HERE: RegionOffset = RegionOffset {
+        region: 3,
+        offset: 0x1000,
+    };
+    const THERE: PeerRegionOffset = PeerRegionOffset {
+        node: 2,
+        link_generation: 5,
+        at: RegionOffset {
+            region: 7,
+            offset: 0x2000,
+        },
+        generation: 11,
+    };
+
+    #[test]
+    fn copies_name_the_peer_and_the_generations() {
+        let (src, dst, length) = (HERE, THERE, 64);
+        let push = Command::Push { src, dst, length }.descriptor(9);
+        let pull = Command::Pull {
+            src: THERE,
+            dst: HERE,
+            length,
+        }
+        .descriptor(9);
+        for descriptor in [&push, &pull] {
+            assert_eq!((descriptor.ticket, descriptor.length), (9, length));
+            assert_eq!(descriptor.op, uapi::ULDMA_OP_COPY);
+            assert_eq!(descriptor.operand, THERE.generation);
+            assert_eq!(descriptor.compare, link_of(&THERE).bits());
+        }
+        assert_eq!(push.flags, Flags::DST_OF_PEER.bits());
+        assert_eq!((push.src, push.src_offset), (3, 0x1000));
+        assert_eq!((push.dst, push.dst_offset), (7, 0x2000));
+        assert_eq!(pull.flags, Flags::SRC_OF_PEER.bits());
+        assert_eq!((pull.src, pull.src_offset), (7, 0x2000));
+        assert_eq!((pull.dst, pull.dst_offset), (3, 0x1000));
+    }
+}

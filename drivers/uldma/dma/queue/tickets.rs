@@ -31,7 +31,7 @@ enum Place<T> {
 }
 
 /// Tickets and their places.
-pub(crate) struct Tickets<T> {
+pub(super) struct Tickets<T> {
     /// By ticket modulo the depth.
     places: KVec<Place<T>>,
     /// Last submitted ticket.
@@ -41,7 +41,7 @@ pub(crate) struct Tickets<T> {
 }
 
 impl<T> Tickets<T> {
-    pub(crate) fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         // Too much for a stack.
         let mut places = KVec::with_capacity(DEPTH, GFP_KERNEL)?;
         for _ in 0..DEPTH {
@@ -55,12 +55,12 @@ impl<T> Tickets<T> {
     }
 
     /// Returns the ticket that was submitted last.
-    pub(crate) fn submitted(&self) -> u64 {
+    pub(super) fn submitted(&self) -> u64 {
         self.submitted
     }
 
     /// Returns the ticket that was reaped last.
-    pub(crate) fn reaped(&self) -> u64 {
+    pub(super) fn reaped(&self) -> u64 {
         self.reaped
     }
 
@@ -71,12 +71,12 @@ impl<T> Tickets<T> {
     }
 
     /// Returns true if commands are in flight or not reaped.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.reaped < self.submitted
     }
 
     /// Returns true if commands up to `completed` are not reaped.
-    pub(crate) fn has_ended(&self, completed: u64) -> bool {
+    pub(super) fn has_ended(&self, completed: u64) -> bool {
         self.reaped < self.last_of(completed)
     }
 
@@ -88,14 +88,14 @@ impl<T> Tickets<T> {
     }
 
     /// Returns the next ticket, if its place is free.
-    pub(crate) fn next(&self) -> Option<u64> {
+    pub(super) fn next(&self) -> Option<u64> {
         let ticket = self.submitted + 1;
         let place = self.places.get(place_of(ticket));
         matches!(place, Some(Place::Free)).then_some(ticket)
     }
 
     /// Submits the [next](Tickets::next) ticket.
-    pub(crate) fn submit(&mut self, kept: Option<T>, is_awaited: bool) {
+    pub(super) fn submit(&mut self, kept: Option<T>, is_awaited: bool) {
         self.submitted += 1;
         if let Some(place) = self.place(self.submitted) {
             *place = Place::InFlight { kept, is_awaited };
@@ -103,7 +103,7 @@ impl<T> Tickets<T> {
     }
 
     /// Reaps the next ticket up to `completed`: returns what the queue has kept for it, and its outcome.
-    pub(crate) fn reap(
+    pub(super) fn reap(
         &mut self,
         completed: u64,
         outcome_of: impl FnOnce(u64) -> Outcome,
@@ -125,7 +125,7 @@ impl<T> Tickets<T> {
 
     /// Reaps tickets up to `completed`, and up to the first for which the queue has kept something. So
     /// callers that take outcomes need no worker that reaps.
-    pub(crate) fn reap_awaited(&mut self, completed: u64, outcome_of: impl Fn(u64) -> Outcome) {
+    pub(super) fn reap_awaited(&mut self, completed: u64, outcome_of: impl Fn(u64) -> Outcome) {
         while !self.next_is_kept() && self.reap(completed, &outcome_of).is_some() {}
     }
 
@@ -136,7 +136,7 @@ impl<T> Tickets<T> {
     }
 
     /// Takes the outcome of a ticket, if it is up to `completed`, and [awaited](Tickets::submit).
-    pub(crate) fn take(
+    pub(super) fn take(
         &mut self,
         ticket: u64,
         completed: u64,
@@ -158,7 +158,7 @@ impl<T> Tickets<T> {
     }
 
     /// Has nothing await the outcome of a ticket any more.
-    pub(crate) fn abandon(&mut self, ticket: u64) {
+    pub(super) fn abandon(&mut self, ticket: u64) {
         match self.place(ticket) {
             Some(Place::InFlight { is_awaited, .. }) => *is_awaited = false,
             Some(place @ Place::Ended(_)) => *place = Place::Free,
