@@ -10,11 +10,12 @@ from ..endpoints import Endpoint
 from ..leftovers import pins
 from ..polling import wait_until
 from ..streams import send_file
+from .held import TOO_LATE, Steps, hold_the_transfer
 from .registry import case, expect
 
 DRIVER = "/sys/bus/pci/drivers/uldma"
 PROGRAM = "/kselftest/uldma/uldma_stalled_conn"
-EXCHANGER = "/kselftest/uldma/uldma_stalled_exchange"
+EXCHANGER = "uldma_stalled_exchange"
 IMPORTER = "/kselftest/uldma/uldma_stalled_import"
 UNBOUND = "/kselftest/uldma/uldma_stalled_unbind"
 WAITER = "/kselftest/uldma/uldma_stalled_wait"
@@ -28,8 +29,6 @@ PORT = 784
 ACCEPTED = 783
 SIZE = 65536
 TIMEOUT = 60.0
-# Exit status of a program whose call ended before others could.
-TOO_LATE = 2
 # Waits that can be over at the same time: of the work items that close a file, that unpin its
 # memory, and that end its connections.
 WAITS = 3
@@ -156,7 +155,7 @@ def imports_stay(pair: Cluster) -> None:
 @case
 def calls_on_other_memory_go_on(pair: Cluster) -> None:
     """An exchange of pages waits for the device, and other calls on the file do not wait for it."""
-    go_on_while_one_waits(pair, EXCHANGER)
+    go_on_while_one_waits(pair)
 
 
 @case
@@ -165,13 +164,13 @@ def the_end_of_memory_waits_without_the_lock(pair: Cluster) -> None:
 
     The end waits for that call, and queries of the process's locked memory do not wait for it.
     """
-    go_on_while_one_waits(pair, f"{EXCHANGER} cleanup")
+    go_on_while_one_waits(pair, "cleanup")
 
 
 @case
 def calls_on_the_same_memory_wait_whatever_signals_come(pair: Cluster) -> None:
     """An exchange of pages waits for the device, and one of the same pages for its end."""
-    go_on_while_one_waits(pair, f"{EXCHANGER} signals")
+    go_on_while_one_waits(pair, "signals")
 
 
 @case
@@ -205,13 +204,21 @@ def stopping_a_process_prolongs_no_call(pair: Cluster) -> None:
     wait_until(is_in_time, TIMEOUT, "calls end while the link is up")
 
 
-def go_on_while_one_waits(pair: Cluster, program: str) -> None:
-    """Runs a program that waits for the device until its other calls were in time."""
+def go_on_while_one_waits(pair: Cluster, how: str = "") -> None:
+    """Has an exchange wait for the device until the program's other calls were in time."""
+    device = pair.device
+    assert device
     a, b = endpoints.of(pair)
 
     def is_in_time() -> bool:
-        with stalled(pair, a.number):
-            result = a.node.run(program, TIMEOUT)
+        steps = Steps(a, EXCHANGER, how)
+        try:
+            steps.done("ready")
+            hold_the_transfer(device, a.number, steps)
+            result = steps.job.wait(TIMEOUT)
+        finally:
+            device.release(a.number)
+            steps.job.end()
         expect(result.rc in (0, TOO_LATE), f"exit {result.rc}\n{result.stdout}{result.stderr}")
         wait_until(lambda: health(a)["sick"] == 0, TIMEOUT, "the device is well again")
         return result.rc == 0

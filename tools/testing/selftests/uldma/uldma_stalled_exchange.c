@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A call on exchangeable memory waits for a device that has stopped answering:
+ * Usage: uldma_stalled_exchange FIFO [cleanup|signals]
+ *
+ * A call on exchangeable memory waits for a device that does not end a transfer:
  * other calls on the same open file go on. With "cleanup", another call ends all
  * memory meanwhile, and waits for the first one: calls that ask for the process's
  * locked memory go on. With "signals", another call on the same memory waits for
  * the first one, and is not interrupted by signals: it would begin anew, for all of
  * its time, after each stop of the process.
  *
- * The runner stops the device's engine before it starts this program. The exit
- * status is 0 if the other calls ended first, 2 if the first call ended before
- * they could, which the runner tries again, and 1 otherwise.
+ * The runner holds the transfer once it is told that it has started: a device
+ * whose engine is idle is not waited for. The exit status is 0 if the other calls
+ * ended first, 2 if the first call ended before they could, which the runner tries
+ * again, and 1 otherwise.
  */
 #include <pthread.h>
 
 #include "uldma_process.h"
 #include "uldma_exchange.h"
 #include "uldma_lmm.h"
+#include "uldma_steps.h"
 
 #define TOO_LATE 2
 
@@ -160,21 +164,24 @@ static int turn_is_waited_for(struct waiter *w)
 int main(int argc, char **argv)
 {
 	struct waiter w = { .fd = uldma_open(0), .call = exchange };
-	const char *how = argc > 1 ? argv[1] : "";
+	const char *how = argc > 2 ? argv[2] : "";
+	int fifo = argc > 1 ? steps_open(argv[1]) : -EINVAL;
 	size_t length = 2 * page_size();
 	struct memory third;
 	__u64 ticket;
 	int ret;
 
-	if (w.fd < 0)
+	if (w.fd < 0 || fifo < 0)
 		return 1;
 	/* The transfer uses the memory until the device goes on. */
 	ret = memory_create(w.fd, length, &w.one) ?:
 	      memory_create(w.fd, length, &w.other) ?:
 	      memory_create(w.fd, length, &third) ?:
 	      memory_map(w.fd, &third) ?:
+	      go_on(fifo, "ready") ?:
 	      kernel_start(w.fd, w.one.r.handle, 0, w.other.r.handle, 0,
 			   length, &ticket) ?:
+	      go_on(fifo, "started") ?:
 	      -pthread_create(&w.thread, NULL, run_waiter, &w);
 	if (ret) {
 		fprintf(stderr, "preparing: %s\n", strerror(-ret));
