@@ -225,7 +225,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     **{f"drivers/uldma/(?:{files})": (*tests, *UNITS) for files, tests in DRIVER.items()},
     r"samples/.*": ("nodes:samples",),
     r"tools/uldma/(lib|cli|papers/lib)/.*": (
-        "nodes:(link|ring|methods|registering)",
+        "nodes:(link|ring|methods|registering|command_line|tun)",
         "nodes:samples",
         "nodes:soak",
     ),

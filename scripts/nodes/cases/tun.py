@@ -137,9 +137,12 @@ def peer_that_takes_nothing(pair: Cluster) -> None:
     """A bridge whose packets no process takes any more ends within a limit of time."""
     [a, b] = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    to_b = a.command(f"connect {b.number} {PORT} --wait --keep")
-    a.node.check("rm -f /tmp/full && mkfifo /tmp/full")
-    peer = a.node.spawn(f"exec 3<>/tmp/full; printf '{HANDSHAKE}' | {to_b} >&3")
+    to_b = a.command(f"connect {b.number} {PORT} --wait")
+    a.node.check("rm -f /tmp/full /tmp/open && mkfifo /tmp/full /tmp/open")
+    # Its input does not end: it would wait then for a word of the bridge about what it has taken.
+    peer = a.node.spawn(
+        f"exec 3<>/tmp/full 4<>/tmp/open; printf '{HANDSHAKE}' >&4; exec {to_b} <&4 >&3"
+    )
     job = listen(b, "--timeout 5")
     interface = Interface(b, NAME, network.address_of(b, NETWORK))
     flood = f"{network.PING} -q -l {FLOOD} -c {FLOOD} -W 1 -s 1400 -I {NAME}"
