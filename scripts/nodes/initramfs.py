@@ -40,7 +40,7 @@ KERNEL_MODULES = ("virtio_net", "virtio_blk", "zram")
 # What soft-RoCE needs of the kernel's modules, of its own files, and which of these are programs.
 RDMA_MODULES = ("ib_uverbs", "udp_tunnel", "ip6_udp_tunnel")
 RDMA_DRIVER = "etc/libibverbs.d/rxe.driver"
-RDMA_PROGRAMS = ("usr/bin/rdma", "usr/lib/*/libibverbs/librxe-*.so")
+RDMA_PROGRAMS = ("usr/bin/rdma", "usr/bin/ib_read_lat", "usr/lib/*/libibverbs/librxe-*.so")
 # What people use over a network, as Debian has it, and the kernel's modules for it. Those of
 # the stage are PPP's, which the stock kernel was built without; the debug kernel has its own.
 NETWORK_PROGRAMS = (

@@ -237,7 +237,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     r"scripts/nodes/((tests|report)/.*|(machine|probes|results)\.py)": (),
     r"scripts/nodes/fuzzing\.py": ("nodes:fuzz",),
     r"scripts/nodes/commands/(bench|fuzz|initiation|link|lmm|network|report|run)\.py": (),
-    r"scripts/nodes/commands/(optimistic|semantics|shell|soak)\.py": (),
+    r"scripts/nodes/commands/(optimistic|semantics|shell|soak|soft_roce)\.py": (),
 }
 
 

@@ -32,7 +32,10 @@ ROOT_PACKAGES=(
 )
 
 # Beside the root, for benchmarks only: what soft-RoCE needs on a node, but for the kernel.
-RDMA_PACKAGES=(libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200 iproute2 libmnl0)
+RDMA_PACKAGES=(
+	libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200 iproute2 libmnl0
+	perftest librdmacm1t64 libibumad3 libpci3
+)
 
 # Beside the root, for tests and benchmarks on nodes: programs that people use over a network, and those
 # of their libraries that the root has not.

@@ -9,9 +9,9 @@ from ..console import say
 from ..errors import NodesError
 from ..module import reload
 from ..node import Node
-from ..paths import RDMA
 from ..report.lmm import relate
 from ..results import Figure
+from . import soft_roce
 
 TIMEOUT = 1200.0
 STEP_TIMEOUT = 60.0
@@ -29,23 +29,11 @@ STEPS = (
     "cleanup",
 )
 FIFO = "/tmp/lmm-go"
-# rdma_rxe does without ib_uverbs; user space does not.
-SOFT_ROCE = "modprobe ib_uverbs && modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
 
 
 def run(node: Node, options: str) -> list[Figure]:
     """Returns the figures of uldma-bench lmm, compared with each other."""
     return relate(probes.run(node, f"lmm {options}", TIMEOUT))
-
-
-def soft_roce(node: Node) -> None:
-    """Gives the node an RDMA device, for ibv_reg_mr(), or prints why it has none."""
-    if RDMA is None:
-        say("no soft-RoCE: scripts/root could not set it up, as was said above")
-        return
-    result = node.run(SOFT_ROCE)
-    if result.rc:
-        say(f"no soft-RoCE: {result.stderr.strip()}")
 
 
 def counters(pair: Cluster) -> dict[str, int]:
@@ -85,7 +73,7 @@ def device_counts(pair: Cluster) -> list[Figure]:
 
 def measure(pair: Cluster) -> list[Figure]:
     """Measures on node a, and writes build/results/lmm.json and lmm-*.svg."""
-    soft_roce(pair.a)
+    soft_roce.set_up(pair.a)
     say("measuring registration ...")
     figures = run(pair.a, MERGED)
     figures += device_counts(pair)

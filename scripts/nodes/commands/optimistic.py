@@ -11,6 +11,7 @@ from ..module import reload
 from ..node import Node
 from ..qemu import Config, Disk
 from ..results import Figure
+from . import soft_roce
 
 TIMEOUT = 900.0
 # MiB of each node: 1 GiB is registered, and its pages are there.
@@ -91,6 +92,8 @@ def measure(config: Config) -> list[Figure]:
         figures += probes.run_with_server(here, there, "optimistic --parts disk,stale", TIMEOUT)
         say("measuring transfers where the device knows few pages ...")
         figures += entries(here, there, pair.b)
+        say("measuring reads by soft-RoCE ...")
+        figures += soft_roce.reads(pair)
         pair.check_logs()
     say("counting translations ...")
     figures += translations(config)

@@ -20,6 +20,8 @@ MODES = {**AT_ONCE, "look-up": "look-up", "page-in": "page-in"}
 WAYS = {PINNED: "pinned", **MODES}
 WAYS_WITHOUT_MISSES = {PINNED: "pinned", **AT_ONCE}
 SIZES = {"64": 64, "4k": 4 << 10, "8k": 8 << 10, "64k": 64 << 10, "256k": 256 << 10}
+# How the owner of what soft-RoCE reads registers it.
+RXE = {PINNED: "pinned", "odp": "ODP"}
 DIRECTIONS = ("read", "write")
 STATES = {"without": "no area", "idle": "an idle area", "valid": "an area, all pages valid"}
 # Pages that the device does not know, by what the owner has of them, or how many they are.
@@ -38,6 +40,7 @@ def tables(values: Values) -> list[str | None]:
     found = [
         hits(values),
         exceptions(values),
+        rivals(values),
         misses(values),
         load(values),
         registration(values),
@@ -103,6 +106,25 @@ def exceptions(values: Values) -> str | None:
                 rows.append(row(f"{title}, {what}", cells))
     title = "An exception (T_exc), 64 bytes: median us"
     return table(title, ["", "time", "by hit", "paper, us"], rows)
+
+
+def rivals(values: Values) -> str | None:
+    """Reads by soft-RoCE of memory that is pinned or paged in, beside reads by the engine."""
+    theirs = [f"{way}{it}" for way in RXE for it in ("", ".first")]
+    rows = [
+        row(
+            size,
+            [
+                *(values.micro(f"opt.hit.read.{size}.{way}") for way in WAYS_WITHOUT_MISSES),
+                *(values.micro(f"opt.rxe.{size}.{it}") for it in theirs),
+            ],
+        )
+        for size in SIZES
+        if values.get(f"opt.rxe.{size}.{PINNED}") is not None
+    ]
+    titles = [f"soft-RoCE, {title}{it}" for title in RXE.values() for it in ("", ", first")]
+    head = ["bytes", *WAYS_WITHOUT_MISSES.values(), *titles]
+    return table("Reads, and those by soft-RoCE, which has no exception: median us", head, rows)
 
 
 def misses(values: Values) -> str | None:

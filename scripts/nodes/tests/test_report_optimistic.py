@@ -42,6 +42,10 @@ def measured() -> list[Figure]:
         Figure("opt.hit.read.64.at-once", 2_100.0, "ns", floor=2_000.0),
         Figure("opt.hit.write.4k.pinned", 4_000.0, "ns"),
         Figure("opt.hit.write.4k.at-once", 4_800.0, "ns", floor=4_000.0),
+        Figure("opt.rxe.64.pinned", 500_000.0, "ns"),
+        Figure("opt.rxe.64.pinned.first", 600_000.0, "ns"),
+        Figure("opt.rxe.64.odp", 510_000.0, "ns"),
+        Figure("opt.rxe.64.odp.first", 900_000.0, "ns"),
         Figure("opt.exception.at-once", 4_000.0, "ns", floor=2_100.0),
         Figure("opt.exception.at-once.hit", 2_100.0, "ns"),
         Figure("opt.miss.64.at-once", 600_000.0, "ns"),
@@ -66,6 +70,11 @@ class OptimisticTest(unittest.TestCase):
     def rows(self, title: str) -> Sequence[list[str]]:
         """The head and the rows of a table."""
         return rows(report.render("optimistic", Values(measured())), title)
+
+    def test_rivals(self) -> None:
+        """A row for each size of which soft-RoCE has read, beside reads by the engine."""
+        [_, *found] = self.rows("Reads, and those by soft-RoCE, which has no exception: median us")
+        self.assertEqual(found, [["64", "2.00", "2.10", "500", "600", "510", "900"]])
 
     def test_hits(self) -> None:
         """A row for each transfer that was measured, beside that of pinned memory."""
