@@ -34,8 +34,8 @@
 //! * `MmapOffsets::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
 //!   called under it.
 //! * `Lmm::spaces`, `SpaceIds::pool`, `Ledger::accounts`, `Shared::retained`, the lock of the exports and
-//!   `Queue::state`, under which nothing sleeps, are innermost, and so are `Shared::open_files`, except that `Events::state` is taken under it, and
-//!   `WindowAllocator::ranges`, except that `Peer::state` is.
+//!   `Queue::state`, under which nothing sleeps, are innermost, and so are `Shared::open_files`, except
+//!   that `Events::state` is taken under it, and `WindowAllocator::ranges`, except that `Peer::state` is.
 //! * A thread that looks for memory takes `Reclaimable::space` and `Space::state` if they are free, and then
 //!   the gate and what an invalidation takes. Holders of these allocate no memory, or without I/O.
 //! * Notifications of the memory manager take `Subscription::invalidations`, `DeferredWork::space` and

@@ -18,13 +18,21 @@ use crate::{
     }, //
 };
 
+/// Number of descriptors of a ring; the same as `ULDMA_STATUS_RECORDS`.
+pub(super) const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
+
 const WORD: usize = size_of::<u64>();
+
+/// Returns the place of a ticket in a ring.
+pub(super) fn place_of(ticket: u64) -> usize {
+    // The remainder is less than the depth, which is a usize.
+    (ticket % DEPTH as u64) as usize
+}
 
 /// Writes a descriptor to its place in a ring, the ticket last: the device takes it from then on,
 /// but [polls for it](crate::user_abi::status_page::StatusPage::is_asleep) perhaps not.
 pub(crate) fn write(ring: &SharedPage, descriptor: &uldma_descriptor) -> Result {
-    let place = usize::try_from(descriptor.ticket % u64::from(uapi::ULDMA_STATUS_RECORDS))?;
-    let base = place * size_of::<uldma_descriptor>();
+    let base = place_of(descriptor.ticket) * size_of::<uldma_descriptor>();
     let ticket = offset_of!(uldma_descriptor, ticket);
     let words = descriptor.as_bytes().chunks_exact(WORD);
     for (at, word) in (0..).step_by(WORD).zip(words) {
@@ -39,9 +47,8 @@ pub(crate) fn write(ring: &SharedPage, descriptor: &uldma_descriptor) -> Result 
 
 /// Returns true if a ring has the descriptor of a ticket.
 pub(crate) fn is_written(ring: &SharedPage, ticket: u64) -> bool {
-    // The remainder is less than the number of places, which is a usize.
-    let place = (ticket % u64::from(uapi::ULDMA_STATUS_RECORDS)) as usize;
-    let at = place * size_of::<uldma_descriptor>() + offset_of!(uldma_descriptor, ticket);
+    let base = place_of(ticket) * size_of::<uldma_descriptor>();
+    let at = base + offset_of!(uldma_descriptor, ticket);
     ring.read_u64(at) == Ok(ticket)
 }
 

@@ -47,10 +47,6 @@ mod measure;
 mod tickets;
 
 use tickets::Tickets;
-pub(super) use tickets::{
-    place_of,
-    DEPTH, //
-};
 
 /// What the device uses while a queue is enabled.
 struct Enabled<M> {
@@ -65,8 +61,8 @@ struct State<T, M> {
     enabled: Option<Enabled<M>>,
 }
 
-/// A queue of the kernel. `T` is what it keeps until a command has ended: the memory that the device
-/// uses, or who continues then. `M` is memory of the queue to which descriptors refer.
+/// A queue of the kernel. `T` is what the queue keeps until a command has ended: its waiter, or memory
+/// that the device uses. `M` is memory to which descriptors of the queue refer.
 #[pin_data]
 pub(crate) struct Queue<T, M = ()> {
     context: u32,

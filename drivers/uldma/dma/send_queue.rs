@@ -13,10 +13,12 @@ use kernel::{
     prelude::*, //
 };
 
-use super::queue::{
-    place_of,
-    Queue,
-    DEPTH, //
+use super::{
+    descriptor::{
+        place_of,
+        DEPTH, //
+    },
+    queue::Queue, //
 };
 use crate::{
     hw::{

@@ -5,18 +5,12 @@
 use kernel::prelude::*;
 
 use crate::{
-    uapi,
+    dma::descriptor::{
+        place_of,
+        DEPTH, //
+    },
     user_abi::status_page::Outcome, //
 };
-
-/// Number of descriptors in the page; the same as `ULDMA_STATUS_RECORDS`.
-pub(crate) const DEPTH: usize = uapi::ULDMA_STATUS_RECORDS as usize;
-
-/// Returns the place of a ticket.
-pub(crate) fn place_of(ticket: u64) -> usize {
-    // The remainder is less than the depth, which is a usize.
-    (ticket % DEPTH as u64) as usize
-}
 
 /// The place of a ticket. `T` is what the queue keeps until its command has ended.
 enum Place<T> {
@@ -80,7 +74,7 @@ impl<T> Tickets<T> {
         self.reaped < self.last_of(completed)
     }
 
-    /// Returns the place of a ticket, which later is that of another one.
+    /// Returns the place of a ticket, unless it belongs to a later one by now.
     fn place(&mut self, ticket: u64) -> Option<&mut Place<T>> {
         let age = self.submitted.checked_sub(ticket)?;
         let place = self.places.get_mut(place_of(ticket))?;
@@ -170,6 +164,7 @@ impl<T> Tickets<T> {
 #[kunit_tests(uldma_tickets)]
 mod tests {
     use super::*;
+    use crate::uapi;
 
     const ALL: u64 = DEPTH as u64;
 
