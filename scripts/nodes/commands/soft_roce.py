@@ -10,18 +10,18 @@ from ..node import Node
 from ..paths import RDMA
 from ..polling import wait_until
 from ..results import Figure
+from .run import ADDRESS_B
 
 # rdma_rxe does without ib_uverbs; user space does not.
 SET_UP = "modprobe ib_uverbs && modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
-ADDRESS_B = "10.0.0.2"
 TIMEOUT = 120.0
 LISTENS = 20.0
 REPORT = "/tmp/perftest.json"
 # What is no number there is "nan" or "-nan", which is not JSON.
 NUMBER = re.compile(r'"([\w.]+)": ([0-9.]+)')
-# perftest's port, as /proc/net/tcp has it, and the state of a socket that listens.
-LISTENING = "grep -Eq ':4919 [0-9A-F:]+ 0A ' /proc/net/tcp /proc/net/tcp6"
-PORT = 0x4919
+PORT = 18713
+# As /proc/net/tcp has it, with the state of a socket that listens.
+LISTENING = f"grep -Eq ':{PORT:04X} [0-9A-F:]+ 0A ' /proc/net/tcp /proc/net/tcp6"
 SIZES = {"64": 64, "4k": 4 << 10, "64k": 64 << 10, "256k": 256 << 10}
 # How the owner registers what is read: pinned, or paged in by what comes (on-demand paging).
 WAYS = {"pinned": "", "odp": "--odp"}
