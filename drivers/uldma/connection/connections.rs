@@ -297,7 +297,7 @@ impl Connections {
         // new session does not write the range.
         ctx.window_alloc.end(window, || {
             let same = ctx.link.session(connection.node) == Some(connection.session);
-            (may_be_written && same).then(|| Hold::of(connection.node, age))
+            (may_be_written && same).then(|| Hold::new(connection.node, 1, age))
         });
     }
 

@@ -53,35 +53,29 @@ impl Age {
     }
 }
 
-/// The holds of peers of one range.
+/// The holds of one range, all by the peer in whose lane it lies.
 pub(crate) struct Hold {
-    counts: [u32; MAX_NODES],
+    peer: u32,
+    count: u32,
     age: Age,
 }
 
 impl Hold {
-    /// Creates one with `counts` holds by peer.
-    pub(crate) fn new(counts: [u32; MAX_NODES], age: Age) -> Self {
-        Self { counts, age }
-    }
-
-    /// Creates a single one of `peer`.
-    pub(crate) fn of(peer: u32, age: Age) -> Self {
-        let counts = core::array::from_fn(|node| u32::from(u32::try_from(node) == Ok(peer)));
-        Self { counts, age }
+    /// Creates `count` holds of `peer`.
+    pub(crate) fn new(peer: u32, count: u32, age: Age) -> Self {
+        Self { peer, count, age }
     }
 
     /// Gives `count` holds of `peer` back.
     pub(crate) fn give_back(&mut self, peer: u32, count: u32) {
-        let place = usize::try_from(peer).ok();
-        if let Some(held) = place.and_then(|place| nospec::get_mut(&mut self.counts, place)) {
-            *held = held.saturating_sub(count);
+        if peer == self.peer {
+            self.count = self.count.saturating_sub(count);
         }
     }
 
-    /// Returns true if no peer holds the range.
+    /// Returns true if the peer does not hold the range any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.counts == [0; MAX_NODES]
+        self.count == 0
     }
 
     /// Counts a tick.
@@ -89,10 +83,10 @@ impl Hold {
         self.age.tick();
     }
 
-    /// Adds a range of `bytes` bytes to what its holders have.
+    /// Adds a range of `bytes` bytes to what its holder has.
     pub(crate) fn add_to(&self, held: &mut Quarantine, bytes: usize) {
-        for (node, _) in (0..).zip(self.counts).filter(|(_, count)| *count > 0) {
-            held.add(node, bytes, self.age);
+        if self.count > 0 {
+            held.add(self.peer, bytes, self.age);
         }
     }
 }
@@ -142,43 +136,38 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_each_peer_has_given_back_all() {
-        let mut counts = [0; MAX_NODES];
-        (counts[1], counts[2]) = (2, 1);
-        let mut hold = Hold::new(counts, Age::NEW);
+    fn it_is_over_when_its_peer_has_given_back_all() {
+        let mut hold = Hold::new(1, 2, Age::NEW);
         hold.give_back(1, 1);
-        hold.give_back(2, 5);
-        assert!(!hold.is_over());
         // It is not theirs.
-        for peer in [0, 3, 8, u32::MAX] {
+        for peer in [0, 2, 8, u32::MAX] {
             hold.give_back(peer, u32::MAX);
         }
         assert!(!hold.is_over());
-        hold.give_back(1, 1);
+        hold.give_back(1, 5);
         assert!(hold.is_over());
         assert_eq!(held(&hold, 4096).of(1), Held::default());
     }
 
     #[test]
-    fn each_holder_has_all_of_it() {
-        let mut counts = [0; MAX_NODES];
-        (counts[1], counts[7]) = (9, 1);
-        let mut hold = Hold::new(counts, Age::NEW);
+    fn what_a_peer_holds_is_added_up() {
+        let mut hold = Hold::new(1, 9, Age::NEW);
         hold.tick();
         let mut held = held(&hold, 4096);
         hold.tick();
-        Hold::of(1, Age::NEW).add_to(&mut held, 8192);
+        Hold::new(1, 1, Age::NEW).add_to(&mut held, 8192);
+        Hold::new(7, 1, Age::NEW).add_to(&mut held, 4096);
         held.add(1, 0, Age::NEW);
         let [one, other] = [held.of(1), held.of(7)];
         assert_eq!((one.count, one.bytes, one.ticks), (3, 12288, 1));
-        assert_eq!((other.count, other.bytes, other.ticks), (1, 4096, 1));
+        assert_eq!((other.count, other.bytes, other.ticks), (1, 4096, 0));
         assert_eq!(held.of(2), Held::default());
         assert_eq!(held.of(u32::MAX), Held::default());
     }
 
     #[test]
     fn a_peer_that_was_not_told_has_time() {
-        let mut hold = Hold::of(2, Age::UNTOLD);
+        let mut hold = Hold::new(2, 1, Age::UNTOLD);
         for _ in 0..1000 {
             hold.tick();
         }

@@ -75,11 +75,9 @@ use crate::{
     }, //
 };
 
-mod offers;
 mod places;
 mod unreported;
 
-use offers::Offers;
 use places::{
     ByPlace,
     Place,
@@ -93,10 +91,10 @@ use unreported::{
 /// The role of this node in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// The reader, which created the segment under a name, for all peers or one.
-    Created(u64, Option<u32>),
-    /// The writer, which is attached to a segment of this peer.
-    Attached(u32),
+    /// The reader, which created the segment under a name.
+    Created(u64),
+    /// The writer, which is attached.
+    Attached,
 }
 
 /// The parts of a device that its segments use.
@@ -112,12 +110,15 @@ pub(crate) struct SegmentCtx<'a> {
 /// This side of a segment. [`Segment::release`] has to be called in the end.
 pub(crate) struct Segment {
     role: Role,
+    /// The node of the other side.
+    peer: u32,
     place: Place,
     window: WindowRange,
     range: MmapRange,
     doorbell: Arc<DoorbellEvent>,
     events: Arc<Events>,
-    offers: Offers,
+    /// For a reader: the outstanding offers. For a writer: one while the mapping is valid.
+    offers: Atomic<u32>,
     _share: Share,
 }
 
@@ -160,8 +161,8 @@ struct SegmentsState {
 }
 
 impl Segment {
-    /// Creates a segment in a zeroed range of the own section for open file `open_file`, to which
-    /// one peer or all may attach. `payer` pays for the range.
+    /// Creates a segment in a zeroed range of the own section, to which `peer` alone may attach, for open file
+    /// `open_file`. `payer` pays for the range.
     ///
     /// # Errors
     ///
@@ -172,7 +173,7 @@ impl Segment {
         (open_file, payer): (u64, &Arc<Payer>),
         events: &Arc<Events>,
         handle: u32,
-        (name, peer): (u64, Option<u32>),
+        (name, peer): (u64, u32),
         length: u64,
     ) -> Result<Arc<Self>> {
         if name == 0 {
@@ -193,7 +194,7 @@ impl Segment {
                 new.cancel();
                 return Err(EEXIST);
             }
-            let segment = state.insert(ctx, Role::Created(name, peer), window, new)?;
+            let segment = state.insert(ctx, (Role::Created(name), peer), window, new)?;
             state.created.insert(named.into_node(name, segment.clone()));
             Ok(segment)
         });
@@ -232,7 +233,7 @@ impl Segment {
             return Err(estale());
         }
         state
-            .insert(ctx, Role::Attached(peer), window, new)
+            .insert(ctx, (Role::Attached, peer), window, new)
             .inspect_err(|_| state.give_back(ctx, peer, offered.offset, 1))
     }
 
@@ -249,33 +250,25 @@ impl Segment {
     /// the device is unbound.
     pub(crate) fn ring(&self, ctx: &SegmentCtx<'_>) -> Result {
         let guard = ctx.gate.try_enter()?;
-        match self.role {
-            Role::Attached(peer) if self.offers.get(peer) == 0 => return Err(estale()),
-            Role::Attached(_) | Role::Created(..) => (),
-        }
-        if !ctx.link.is_up() {
-            return Err(enotconn());
-        }
         // Offers may end meanwhile. A segment that has none left has nothing to ring for.
-        let (mut rung, mut is_missed) = (false, false);
-        for peer in ctx.link.peers() {
-            if self.offers.get(peer.node()) > 0 {
-                if !peer.is_up() {
-                    is_missed = true;
-                    continue;
-                }
-                guard.hw().ring_segment(
-                    peer.node(),
-                    self.window.doorbell(),
-                    peer.has_segment_vector(),
-                )?;
-                rung = true;
-            }
+        let is_offered = self.is_offered();
+        if self.role == Role::Attached && !is_offered {
+            return Err(estale());
         }
-        if is_missed && !rung {
+        let peer = ctx.link.peer(self.peer)?;
+        if !peer.is_up() {
             return Err(enotconn());
+        }
+        if is_offered {
+            let (doorbell, has_vector) = (self.window.doorbell(), peer.has_segment_vector());
+            guard.hw().ring_segment(self.peer, doorbell, has_vector)?;
         }
         Ok(())
+    }
+
+    /// Returns true if the peer may have the segment mapped, or this side of it is valid.
+    fn is_offered(&self) -> bool {
+        self.offers.load(Relaxed) > 0
     }
 
     /// Undoes [`Segment::new`].
@@ -289,41 +282,33 @@ impl Segment {
         this.forget(ctx);
         let mut state = ctx.segments.state.lock();
         state.segments.remove(&this.place);
-        if let Role::Created(name, _) = this.role {
+        if let Role::Created(name) = this.role {
             state.created.remove(&name);
         }
         let Ok(offset) = u64::try_from(this.window.offset()) else {
             return;
         };
+        let count = this.offers.load(Relaxed);
         match this.role {
-            Role::Created(..) => {
-                let mut age = Age::NEW;
-                for peer in ctx.link.peers() {
-                    if this.offers.get(peer.node()) > 0
-                        && state.notify(ctx, peer.node(), Note::Gone(offset)).is_err()
-                    {
-                        age = Age::UNTOLD;
-                    }
-                }
-                let hold = Hold::new(this.offers.counts(), age);
-                let hold = || (!hold.is_over()).then_some(hold);
+            Role::Created(_) => {
+                let is_told =
+                    count == 0 || state.notify(ctx, this.peer, Note::Gone(offset)).is_ok();
+                let age = if is_told { Age::NEW } else { Age::UNTOLD };
+                let hold = || (count > 0).then(|| Hold::new(this.peer, count, age));
                 ctx.window_alloc.end(this.window, hold);
             }
-            Role::Attached(peer) if this.offers.get(peer) == 0 => (),
-            Role::Attached(peer) => state.give_back(ctx, peer, offset, 1),
+            Role::Attached if count == 0 => (),
+            Role::Attached => state.give_back(ctx, this.peer, offset, 1),
         }
     }
 
     /// Revokes the mappings of a segment that is attached to one of a peer. Returns 1, or 0 if that
     /// was done before.
     fn end_attached(&self, ctx: &SegmentCtx<'_>) -> u32 {
-        let Role::Attached(peer) = self.role else {
-            return 0;
-        };
-        if self.offers.get(peer) == 0 {
+        if self.role != Role::Attached || !self.is_offered() {
             return 0;
         }
-        self.offers.set(peer, 0);
+        self.offers.store(0, Relaxed);
         ctx.mmap_offsets.revoke(self.range);
         self.events.end(&self.doorbell);
         1
@@ -375,25 +360,26 @@ impl SegmentsState {
     fn insert(
         &mut self,
         ctx: &SegmentCtx<'_>,
-        role: Role,
+        (role, peer): (Role, u32),
         window: WindowRange,
         new: NewSegment,
     ) -> Result<Arc<Segment>> {
-        let (node, peer) = match role {
-            Role::Created(..) => (ctx.hw.geometry().node, None),
-            Role::Attached(peer) => (peer, Some(peer)),
+        let (node, offers) = match role {
+            Role::Created(_) => (ctx.hw.geometry().node, 0),
+            Role::Attached => (peer, 1),
         };
         let offsets = ctx.mmap_offsets;
         let range = offsets.insert(new.range, new.open_file, window.pages(), new.backing, true);
         let range = range.inspect_err(|_| new.events.remove_doorbell(&new.doorbell))?;
         let segment = new.segment.write(Segment {
             role,
+            peer,
             place: Place::new(node, window.offset(), self.made),
             window,
             range,
             doorbell: new.doorbell,
             events: new.events,
-            offers: Offers::of(peer),
+            offers: Atomic::new(offers),
             _share: new.share,
         });
         let segment: Arc<Segment> = segment.into();
@@ -445,9 +431,9 @@ impl SegmentsState {
         let _ = self.notify(ctx, peer, Note::Left(offset, count));
     }
 
-    /// Rings all segments of this node, since what a peer has of them has changed.
-    fn ring_created(&self, each: impl Fn(&Segment)) {
-        for segment in self.created.values() {
+    /// Rings the segments of this node that `peer` writes, since what it has of them has changed.
+    fn ring_created(&self, peer: u32, each: impl Fn(&Segment)) {
+        for segment in self.created.values().filter(|it| it.peer == peer) {
             each(segment);
             segment.events.ring(&segment.doorbell);
         }
@@ -479,11 +465,11 @@ impl Segments {
     pub(crate) fn offer(&self, peer: u32, name: u64) -> Option<CreatedSegment> {
         let state = self.state.lock();
         let segment = state.created.get(&name)?;
-        if matches!(segment.role, Role::Created(_, Some(only)) if only != peer) {
+        if segment.peer != peer {
             return None;
         }
-        let offers = segment.offers.get(peer).checked_add(1)?;
-        segment.offers.set(peer, offers);
+        let offers = segment.offers.load(Relaxed).checked_add(1)?;
+        segment.offers.store(offers, Relaxed);
         Some(CreatedSegment {
             offset: u64::try_from(segment.window.offset()).ok()?,
             length: u64::try_from(segment.window.length()).ok()?,
@@ -531,9 +517,9 @@ impl Segments {
         state
             .segments
             .at(ctx.hw.geometry().node, offset, |segment| {
-                let offers = segment.offers.get(peer);
-                if offers > 0 {
-                    segment.offers.set(peer, offers.saturating_sub(count));
+                if segment.peer == peer && segment.is_offered() {
+                    let offers = segment.offers.load(Relaxed).saturating_sub(count);
+                    segment.offers.store(offers, Relaxed);
                     segment.events.ring(&segment.doorbell);
                 }
             });
@@ -554,13 +540,13 @@ impl Segments {
         state.segments.of_node(peer, |segment| {
             segment.end_attached(ctx);
         });
-        state.ring_created(|_| ());
+        state.ring_created(peer, |_| ());
     }
 
     /// Drops all offers to `peer`, since it began a new session.
     pub(crate) fn peer_began(&self, peer: u32) {
         let state = self.state.lock();
-        state.ring_created(|segment| segment.offers.set(peer, 0));
+        state.ring_created(peer, |segment| segment.offers.store(0, Relaxed));
     }
 
     /// Sends messages that did not fit before.

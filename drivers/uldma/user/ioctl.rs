@@ -415,7 +415,7 @@ fn segment_create(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_segment_create = user.read()?;
     no_flags(arg.flags)?;
     open_file.check_space()?;
-    let peer = open_file.shared.link.only(arg.peer)?;
+    let peer = open_file.shared.link.named(arg.peer)?.node();
     open_file.make(Kind::Other, user, &mut arg, |handle, arg| {
         let segment = Segment::create(
             &open_file.shared.segment_ctx(),

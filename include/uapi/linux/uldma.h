@@ -102,12 +102,12 @@
 /**
  * define ULDMA_ABI_VERSION - version of this interface, see uldma_query
  *
- * From version 2 on the interface only grows: numbers, names and meanings stay,
+ * From version 3 on the interface only grows: numbers, names and meanings stay,
  * structures get new fields at their ends, and flags new bits, as the calling
  * convention above allows. What cannot be had so raises the version, and a
  * program that finds another version than its own in @out_abi_version stops.
  */
-#define ULDMA_ABI_VERSION 2
+#define ULDMA_ABI_VERSION 3
 
 /** define ULDMA_TYPE - ioctl type of all uldma ioctls */
 #define ULDMA_TYPE 0xB9
@@ -1289,7 +1289,7 @@ struct uldma_dma_wait {
  * @name: what the peer's attach must name; not zero, unique on this node
  * @length: bytes, rounded up to pages
  * @out_handle: the segment
- * @peer: the node that may attach, by its number plus one, or zero for all
+ * @peer: the node that may attach, the only one that can write; see DOC: peers
  * @out_offset: mmap offset; the mapping can be read and written here, but the
  *	protocol is that the peer writes and this side reads
  * @out_length: bytes that can be mapped, zeroed

@@ -329,7 +329,7 @@ static void judge_segment(struct world *w, int process, const struct order *orde
 	switch (calls[order->call].number) {
 	case ULDMA_CMD_SEGMENT_CREATE:
 		must(v, EINVAL, !a->segment_create.name || !a->segment_create.length);
-		must(v, EINVAL, !may_be_named(d, a->segment_create.peer));
+		must(v, EINVAL, peer_of(d, a->segment_create.peer) < 0);
 		must(v, EEXIST, named(w, o->device, CREATED, a->segment_create.name));
 		must(v, ENOSPC, a->segment_create.length > d->idle.out_window_size);
 		/* Less than that can be more than one user's part. */

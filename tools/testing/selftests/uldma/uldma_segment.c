@@ -78,7 +78,10 @@ TEST_F(segment, bad_arguments)
 	EXPECT_EQ(self->used, query(self->fd).out_window_used);
 }
 
-/* A segment can be for one peer: not for this node, nor for one there is not. */
+/*
+ * A segment is for one peer: not for this node, nor for one there is not. None has
+ * to be named where there is one.
+ */
 TEST_F(segment, for_whom)
 {
 	struct uldma_query q = query(self->fd);
@@ -88,6 +91,10 @@ TEST_F(segment, for_whom)
 		.length = 1,
 	};
 
+	ASSERT_EQ(q.out_nodes == 2 ? 0 : -EINVAL,
+		  uldma_ioctl(self->fd, ULDMA_IOC_SEGMENT_CREATE, &arg));
+	if (q.out_nodes == 2)
+		ASSERT_EQ(0, segment_destroy(self->fd, arg.out_handle));
 	for (arg.peer = 1; arg.peer <= q.out_nodes; arg.peer++) {
 		bool own = arg.peer - 1 == q.out_node;
 

@@ -75,12 +75,16 @@ pub(crate) fn establish(
     timeout: Duration,
     may_come: impl Fn() -> Result<()>,
 ) -> Result<(WindowLink, bool)> {
-    let inbound = create(device, names.1, capacity)?;
+    let inbound = create(device, names, capacity)?;
     meet(device, inbound, names, capacity, timeout, may_come)
 }
 
 /// Creates this side's segment for [`meet`].
-pub(crate) fn create(device: &Device, name: Name, capacity: u64) -> Result<InboundSegment> {
+pub(crate) fn create(
+    device: &Device,
+    (peer, name): (Peer, Name),
+    capacity: u64,
+) -> Result<InboundSegment> {
     if !layout::is_capacity(capacity) {
         return Err(Error::Range {
             offset: 0,
@@ -88,7 +92,7 @@ pub(crate) fn create(device: &Device, name: Name, capacity: u64) -> Result<Inbou
             size: layout::MAX_CAPACITY,
         });
     }
-    device.create_segment(name, length_of(capacity))
+    device.create_segment_for(peer, name, length_of(capacity))
 }
 
 /// Bytes of a segment.

@@ -56,21 +56,40 @@ impl SegmentHandle {
 }
 
 impl Device {
-    /// Allocates a segment in this node's inbound window: `length` bytes, rounded up to pages,
-    /// zeroed.
+    /// Allocates a segment that the other node of a link of two writes: `length` bytes, rounded up to
+    /// pages, zeroed.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: EEXIST when the name is taken, EINVAL for no bytes, ENOSPC when the window
-    /// is full, EDQUOT when this user's share of it is used up.
+    /// is full, EDQUOT when this user's share of it is used up; [`Error::NoPeer`] where the link has more
+    /// than two nodes.
     pub fn create_segment(&self, name: Name, length: u64) -> Result<InboundSegment> {
+        self.create_segment_for(Peer::OTHER, name, length)
+    }
+
+    /// Allocates a segment that a peer writes, and no other node can: `length` bytes, rounded up to pages,
+    /// zeroed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EEXIST when the name is taken, EINVAL for no bytes, ENOSPC when the peer's part
+    /// of the window is full, EDQUOT when this user's share of the window is used up.
+    pub fn create_segment_for(
+        &self,
+        peer: Peer,
+        name: Name,
+        length: u64,
+    ) -> Result<InboundSegment> {
         let argument = uapi::uldma_segment_create {
             name: name.get(),
             length,
+            peer: peer.field(),
             ..Default::default()
         };
         let answer = sys::segment_create(self.as_fd(), argument).map_err(|errno| {
-            Error::system(format!("create segment {name} of {length} bytes"), errno)
+            let what = format!("create segment {name} of {length} bytes");
+            self.about_peer(peer, Error::system(what, errno))
         })?;
         let end = SegmentHandle {
             device: self.clone(),

@@ -47,7 +47,9 @@ impl StreamMark {
         let Some(name) = info.name.and_then(name_of) else {
             return Ok(None);
         };
-        let segment = connection.device().create_segment(name, BYTES)?;
+        let segment = connection
+            .device()
+            .create_segment_for(Peer::node(info.node), name, BYTES)?;
         Ok(Some(Self(segment)))
     }
 
@@ -149,7 +151,7 @@ impl<'a> Agreement<'a> {
             return Ok(None);
         }
         let device = self.connection.device();
-        let inbound = match handshake::create(device, self.rings, capacity) {
+        let inbound = match handshake::create(device, (self.peer, self.rings), capacity) {
             Err(error) if matches!(error.errno(), Some(Errno::ENOSPC | Errno::EDQUOT)) => {
                 return Ok(None);
             }

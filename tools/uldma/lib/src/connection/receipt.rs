@@ -58,9 +58,10 @@ impl Receipts {
         let Some(name) = info.name.and_then(|name| Name::new(name.get() ^ NAME)) else {
             return Ok(None);
         };
+        let peer = Peer::node(info.node);
         Ok(Some(Self {
-            own: connection.device().create_segment(name, BYTES)?,
-            peer: Peer::node(info.node),
+            own: connection.device().create_segment_for(peer, name, BYTES)?,
+            peer,
             name,
             there: Mutex::new(There::Unknown),
             told: AtomicU64::new(0),
