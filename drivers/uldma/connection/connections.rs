@@ -63,7 +63,7 @@ use crate::{
 };
 
 /// Bytes of the window that carry one direction of a connection.
-const LANE_BYTES: u64 = 128 << 10;
+const RING_BYTES: u64 = 128 << 10;
 
 /// The payer of a user, and that of the peer if the peer has connected.
 pub(super) type Payers<'a> = (&'a Arc<Payer>, Option<&'a Arc<Payer>>);
@@ -253,7 +253,7 @@ impl Connections {
         if transport != Transport::Window {
             return Ok(None);
         }
-        let window = ctx.window_alloc.alloc(payer, peer, LANE_BYTES)?;
+        let window = ctx.window_alloc.alloc(payer, peer, RING_BYTES)?;
         let zeroed = ctx.gate.try_enter().and_then(|guard| {
             let hw = guard.hw();
             hw.zero_window(window.offset(), window.length())

@@ -93,12 +93,12 @@ pub(super) fn by_cpu(
 /// A range of a section that carries one direction of a connection: byte `n` of the direction is at
 /// `n` modulo the length of the range.
 #[derive(Clone, Copy)]
-pub(super) struct Lane {
+pub(super) struct ByteRing {
     pub(super) node: u32,
     pub(super) window: WindowRange,
 }
 
-impl Lane {
+impl ByteRing {
     /// Calls `visit` for the bytes from `position` on, in up to two pieces, with offset in the
     /// section, bytes before, and bytes.
     fn pieces(

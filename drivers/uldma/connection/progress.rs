@@ -10,7 +10,7 @@ use kernel::{
 use super::{
     copy::{
         self,
-        Lane, //
+        ByteRing, //
     },
     state::{
         CloseMsg,
@@ -276,13 +276,13 @@ impl Connection {
                 Transport::Window => {
                     let position = half.stream.total();
                     let window = state.peer_window.ok_or(EINVAL)?;
-                    let lane = Lane {
+                    let ring = ByteRing {
                         node: self.node,
                         window,
                     };
                     let half = &state.sending;
                     let piece = half.stream.next(bytes).ok_or(EINVAL)?;
-                    lane.push(hw, position, &piece, bytes)?;
+                    ring.push(hw, position, &piece, bytes)?;
                 }
             }
             let half = state.half(direction);
@@ -418,7 +418,7 @@ impl Connection {
     fn fetch(&self, ctx: &ConnCtx<'_>, state: &mut State, bytes: u64) -> Result {
         let guard = ctx.gate.try_enter()?;
         let window = state.own_window.ok_or(EINVAL)?;
-        let lane = Lane {
+        let ring = ByteRing {
             node: ctx.hw.geometry().node,
             window,
         };
@@ -430,7 +430,7 @@ impl Connection {
             let stream = &mut state.receiving.stream;
             let piece = stream.unmoved().ok_or(EINVAL)?;
             let step = piece.length.min(left);
-            lane.pull(guard.hw(), stream.total(), &piece, step)?;
+            ring.pull(guard.hw(), stream.total(), &piece, step)?;
             stream.moved(step)?;
             left -= step;
         }
