@@ -2018,6 +2018,9 @@ struct uldma_exchange_swap {
  * @out_index: the region's index in the device's region table
  * @out_offset: mmap offset of the part
  * @out_length: its bytes
+ * @peer: the node that can write the part, too, so that data of others has no place
+ *	there; see DOC: peers
+ * @reserved: zero
  *
  * Fails with EOPNOTSUPP where the device cannot reach the window, with ENOSPC without room
  * in the window, beyond max_file_regions and where the device's table has no room, and
@@ -2031,6 +2034,8 @@ struct uldma_region_window {
 	__u32 out_index;
 	__aligned_u64 out_offset;
 	__aligned_u64 out_length;
+	__u32 peer;
+	__u32 reserved;
 };
 
 /**

@@ -108,6 +108,8 @@ pub(super) fn register(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Resul
 pub(super) fn window(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result {
     let mut arg: uldma_region_window = user.read()?;
     let access = Access::from_flags(arg.flags)?;
+    zero(arg.reserved)?;
+    open_file.shared.link.named(arg.peer)?;
     open_file.make_region(user, &mut arg, |owner, arg| {
         let shared = &open_file.shared;
         let region = Region::create_in_window(shared, owner, arg.length, access)?;

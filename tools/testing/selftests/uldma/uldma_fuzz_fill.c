@@ -77,6 +77,7 @@ static void fill_region(struct chance *c, struct world *w, struct open_file *o, 
 	case ULDMA_CMD_REGION_WINDOW:
 		a->region_window.flags = rights(c);
 		a->region_window.length = length(c);
+		a->region_window.peer = peer(c);
 		break;
 	case ULDMA_CMD_REGION_EXPORT:
 		a->region_export.flags = rights(c);

@@ -163,7 +163,7 @@ static void judge_window(int process, const struct device *d, const struct uldma
 	__u64 size = d->idle.out_window_size;
 
 	must(v, EOPNOTSUPP, !d->engine);
-	must(v, EINVAL, !a->flags || !a->length);
+	must(v, EINVAL, !a->flags || !a->length || peer_of(d, a->peer) < 0);
 	must(v, ENOSPC, a->length > size);
 	/* All that the fuzzer has is small. */
 	may(v, ENOSPC, a->length > size / 4);

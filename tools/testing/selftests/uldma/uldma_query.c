@@ -134,6 +134,7 @@ static const struct uldma_call calls[] = {
 		},
 		.result = -ENOSPC,
 		.known_flags = RW,
+		RESERVED(region_window),
 	},
 	[LMM] = {
 		.cmd = ULDMA_IOC_LMM,

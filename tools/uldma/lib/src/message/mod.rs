@@ -127,7 +127,7 @@ impl MessageConnection {
         let device = device.reopen()?;
         let query = device.query()?;
         // A device that cannot reach the window leaves `PIO` to the processors.
-        let endpoint = match Pio::new(&device, &options)? {
+        let endpoint = match Pio::new(&device, Peer::node(node), &options)? {
             Some(pio) => endpoint(&device, query.max_transfer)?.map(|it| (it, pio)),
             None => None,
         };

@@ -11,9 +11,9 @@ use nix::sys::mman::ProtFlags;
 use super::options::MessageOptions;
 use crate::mmio::{acquire_barrier, publish_barrier};
 use crate::sys::Mapping;
-use crate::{sys, uapi, Access, Device, Error, ReceiveTechnique, Result, SendTechnique};
+use crate::{sys, uapi, Access, Device, Error, Peer, ReceiveTechnique, Result, SendTechnique};
 
-/// Slots of one direction, which all other nodes could write.
+/// Slots of one direction, which the peer could write.
 #[derive(Debug)]
 pub(super) struct WindowSlots {
     // Dropped before the handle is: the memory is not mapped any more when it ends.
@@ -38,14 +38,15 @@ impl Drop for Handle {
 }
 
 impl WindowSlots {
-    /// Creates the slots of `options`, which the device may access as `access` says; none if the
-    /// device cannot reach the window.
+    /// Creates the slots of `options` for messages to or from `peer`, which the device may access as
+    /// `access` says; none if the device cannot reach the window.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: ENOSPC or EDQUOT when the window, or this user's share of it, is used up.
     pub(super) fn new(
         device: &Device,
+        peer: Peer,
         options: &MessageOptions,
         access: Access,
     ) -> Result<Option<Self>> {
@@ -53,6 +54,7 @@ impl WindowSlots {
         let argument = uapi::uldma_region_window {
             flags: access.flags(),
             length,
+            peer: peer.field(),
             ..Default::default()
         };
         let made = match sys::region_window(device.as_fd(), argument) {
@@ -142,16 +144,20 @@ impl Pio {
     /// # Errors
     ///
     /// Those of [`WindowSlots::new`].
-    pub(super) fn new(device: &Device, options: &MessageOptions) -> Result<Option<Self>> {
+    pub(super) fn new(
+        device: &Device,
+        peer: Peer,
+        options: &MessageOptions,
+    ) -> Result<Option<Self>> {
         let mut pio = Self::default();
         if options.sending == SendTechnique::Pio {
-            pio.sending = WindowSlots::new(device, options, Access::Read)?;
+            pio.sending = WindowSlots::new(device, peer, options, Access::Read)?;
             if pio.sending.is_none() {
                 return Ok(None);
             }
         }
         if options.receiving == ReceiveTechnique::Pio {
-            pio.receiving = WindowSlots::new(device, options, Access::Write)?;
+            pio.receiving = WindowSlots::new(device, peer, options, Access::Write)?;
             if pio.receiving.is_none() {
                 return Ok(None);
             }

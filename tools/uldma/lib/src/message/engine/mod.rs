@@ -23,8 +23,8 @@ use super::sending::{Destination, Sender, Target};
 use super::window_slots::{Pio, WindowSlots};
 use crate::ring::Violation;
 use crate::{
-    Access, Buffer, Context, ContextOptions, Device, Endpoint, Error, Method, ReceiveTechnique,
-    Refusal, Result, SendTechnique, Spin, Ticket,
+    Access, Buffer, Context, ContextOptions, Device, Endpoint, Error, Method, Peer,
+    ReceiveTechnique, Refusal, Result, SendTechnique, Spin, Ticket,
 };
 
 /// The reason for which `PIO` is refused.
@@ -46,6 +46,7 @@ pub(super) struct Engine {
     options: MessageOptions,
     spin: Spin,
     device: Device,
+    peer: Peer,
     control: Control,
 }
 
@@ -123,6 +124,7 @@ impl Engine {
             options,
             spin: Spin::Adaptive,
             device,
+            peer: Peer::node(peer.endpoint.node),
             control,
         };
         if let Some(slots) = pio.sending {
@@ -145,7 +147,7 @@ impl Engine {
     /// Changes the technique of [`Engine::send`].
     pub(super) fn set_sending(&mut self, technique: SendTechnique) -> Result<()> {
         if technique == SendTechnique::Pio && !self.sender.has_window_slots() {
-            let slots = WindowSlots::new(&self.device, &self.options, Access::Read)?;
+            let slots = WindowSlots::new(&self.device, self.peer, &self.options, Access::Read)?;
             let slots = slots.ok_or_else(|| technique.refused(NO_WINDOW))?;
             self.sender.set_window_slots(slots);
         }
