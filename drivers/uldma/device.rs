@@ -260,7 +260,7 @@ impl Shared {
                 engine <- Engine::new(page),
                 queues,
                 link <- Link::new(geometry.node, geometry.nodes)?,
-                window_alloc <- WindowAllocator::new(limits::window(&geometry)),
+                window_alloc <- WindowAllocator::new(&geometry),
                 connections <- Connections::new(),
                 worker,
                 network,

@@ -68,11 +68,6 @@ pub(crate) use doorbell::{
 pub(crate) use geometry::Geometry;
 pub(crate) use link_message::LinkMessage;
 
-use geometry::{
-    section_size,
-    MIN_SECTION, //
-};
-
 /// The kind of hardware that connects the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
@@ -321,12 +316,21 @@ pub(crate) trait Hardware: Send + Sync {
     }
 
     /// Returns the offset in the window of byte `offset` of the section of `node`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what this node cannot reach: of the section of another, all but its own lane.
     fn in_section(&self, node: u32, offset: usize) -> Result<usize> {
         let geometry = self.geometry();
-        if node >= geometry.nodes || offset >= geometry.window_size {
+        let size = geometry.section_size()?;
+        let reached = match node == geometry.node {
+            true => 0..size,
+            false => geometry.outbound(node)?,
+        };
+        if !reached.contains(&offset) {
             return Err(EINVAL);
         }
-        Ok(usize::try_from(node)? * geometry.window_size + offset)
+        Ok(usize::try_from(node)? * size + offset)
     }
 
     /// Passes a message to `peer`. Returns true if the peer sleeps, and so needs
@@ -599,7 +603,7 @@ impl<'a> Hw<'a> {
     /// Zeroes a range of the own section.
     pub(crate) fn zero_window(self, offset: usize, length: usize) -> Result {
         let end = offset.checked_add(length).ok_or(EINVAL)?;
-        if end > self.geometry().window_size {
+        if end > self.geometry().section_size()? {
             return Err(EINVAL);
         }
         let start = self.in_section(self.geometry().node, offset)?;

@@ -48,7 +48,10 @@ use crate::{
             Hold,
             Quarantine, //
         },
-        window_alloc::WindowRange, //
+        window_alloc::{
+            Payers,
+            WindowRange, //
+        }, //
     },
     mem::lmm::space::Space,
     params,
@@ -64,9 +67,6 @@ use crate::{
 
 /// Bytes of the window that carry one direction of a connection.
 const RING_BYTES: u64 = 128 << 10;
-
-/// The payer of a user, and that of the peer if the peer has connected.
-pub(super) type Payers<'a> = (&'a Arc<Payer>, Option<&'a Arc<Payer>>);
 
 /// The pending work.
 struct WorkList {
@@ -174,7 +174,7 @@ impl Connections {
         let make = |id| {
             let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64())?;
-            state.own_window = self.alloc_window(ctx, (payer, None), transport)?;
+            state.own_window = self.alloc_window(ctx, peer.node(), (payer, None), transport)?;
             let window = state.own_window;
             let whose = (peer.node(), session);
             Connection::new(id, whose, port, transport, pull, Some(user), state).inspect_err(|_| {
@@ -242,18 +242,19 @@ impl Connections {
         Ok(id)
     }
 
-    /// Allocates a range of the own section for the data of the peer, if data goes through the
-    /// window. The payers pay.
+    /// Allocates a range of the own section for the data of `writer`, if data goes through the window.
+    /// The payers pay.
     pub(super) fn alloc_window(
         &self,
         ctx: &ConnCtx<'_>,
-        (payer, peer): Payers<'_>,
+        writer: u32,
+        payers: Payers<'_>,
         transport: Transport,
     ) -> Result<Option<WindowRange>> {
         if transport != Transport::Window {
             return Ok(None);
         }
-        let window = ctx.window_alloc.alloc(payer, peer, RING_BYTES)?;
+        let window = ctx.window_alloc.alloc(writer, payers, RING_BYTES)?;
         let zeroed = ctx.gate.try_enter().and_then(|guard| {
             let hw = guard.hw();
             hw.zero_window(window.offset(), window.length())

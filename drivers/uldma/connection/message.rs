@@ -14,10 +14,7 @@ use kernel::{
 };
 
 use super::{
-    connections::{
-        Connections,
-        Payers, //
-    },
+    connections::Connections,
     state::{
         Phase,
         State, //
@@ -41,7 +38,10 @@ use crate::{
             Connection as ConnMsg,
             RawWindowRange, //
         },
-        window_alloc::WindowRange, //
+        window_alloc::{
+            Payers,
+            WindowRange, //
+        }, //
     },
     user_abi::ledger::Payer, //
 };
@@ -65,17 +65,17 @@ struct Request {
     window: RawWindowRange,
 }
 
-/// Checks the range of the peer's section that carries data to the peer, if data goes through the
-/// window.
+/// Checks the range of the section of `node` that carries data to it, if data goes through the window.
 fn peer_window(
     ctx: &ConnCtx<'_>,
+    node: u32,
     transport: Transport,
     window: RawWindowRange,
 ) -> Result<Option<WindowRange>> {
     match transport {
         Transport::Window => {
-            let size = ctx.hw.geometry().window_size;
-            WindowRange::of_peer(window.0, window.1, size).map(Some)
+            let lane = ctx.hw.geometry().outbound(node)?;
+            WindowRange::of_peer(window.0, window.1, &lane).map(Some)
         }
         Transport::Engine | Transport::Memory if window == (0, 0) => Ok(None),
         Transport::Engine | Transport::Memory => Err(eproto()),
@@ -101,8 +101,8 @@ impl Request {
             return Err(eopnotsupp());
         }
         let mut state = State::new(Phase::Answering, self.from, self.name)?;
-        state.peer_window = peer_window(ctx, transport, self.window)?;
-        state.own_window = ctx.connections.alloc_window(ctx, payers, transport)?;
+        state.peer_window = peer_window(ctx, node, transport, self.window)?;
+        state.own_window = ctx.connections.alloc_window(ctx, node, payers, transport)?;
         let window = state.own_window;
         let whose = (node, ctx.link.session(node).unwrap_or(0));
         Connection::new(id, whose, self.port, transport, pull, None, state).inspect_err(|_| {
@@ -272,7 +272,7 @@ impl Connection {
         }
         state.remote = from;
         state.phase = Phase::Connected;
-        state.peer_window = peer_window(ctx, self.transport, window)?;
+        state.peer_window = peer_window(ctx, self.node, self.transport, window)?;
         Ok(())
     }
 

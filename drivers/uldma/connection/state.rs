@@ -492,7 +492,7 @@ mod tests {
     #[test]
     fn a_part_stays_until_the_peer_lets_go() -> Result {
         let mut state = State::new(Phase::Connected, 0, 1)?;
-        state.own_window = Some(WindowRange::of_peer(65536, 65536, 1 << 20)?);
+        state.own_window = Some(WindowRange::of_peer(65536, 65536, &(0..1 << 20))?);
         state.orphan = true;
         state.end(false);
         state.disconnect_sent();

@@ -12,9 +12,8 @@ use crate::{
     },
     kernel_ext::compat::parameter,
     link::{
-        network::Plan,
-        requests::MAX_REQUESTS,
-        window_alloc::WindowAllocator, //
+        lane::Lane,
+        requests::MAX_REQUESTS, //
     },
     mem::lmm,
     module_parameters,
@@ -36,9 +35,12 @@ pub(super) fn lmm() -> lmm::Options {
     }
 }
 
-/// Returns the bytes of a section that are not the network's.
-pub(super) fn window(geometry: &Geometry) -> usize {
-    Plan::of(geometry).map_or(geometry.window_size, |plan| plan.start())
+/// Returns the bytes of the own section that can be allocated.
+fn window(geometry: &Geometry) -> Result<usize> {
+    let peers = (0..geometry.nodes).filter(|node| *node != geometry.node);
+    peers
+        .map(|peer| Ok(Lane::inbound(geometry, peer)?.ranges().len()))
+        .sum()
 }
 
 /// Returns what all users together can have of a device, and the limits of one user.
@@ -74,7 +76,7 @@ pub(super) fn of(geometry: &Geometry) -> Result<(Amounts, Limits)> {
         ),
         (
             Resource::Window,
-            WindowAllocator::capacity(window(geometry)),
+            window(geometry)?,
             &module_parameters::user_window_bytes,
         ),
         (

@@ -22,6 +22,7 @@ use kernel::{
 };
 
 use super::{
+    geometry::lanes_of,
     health::Health,
     layout::{
         self,
@@ -47,7 +48,6 @@ use super::{
         wake,
         Registers, //
     },
-    section_size,
     Backend,
     Consumer,
     ContextCounters,
@@ -61,8 +61,7 @@ use super::{
     LinkState,
     RegionOffset,
     SegmentDoorbells,
-    TableSetup,
-    MIN_SECTION, //
+    TableSetup, //
 };
 use crate::{
     kernel_ext::{
@@ -189,7 +188,7 @@ impl Adapter {
         let methods = bar.read(reg::METHODS);
         let shadow_shift = bar.read(reg::SHADOW_SHIFT);
         let (node, nodes) = (bar.read(reg::NODE), bar.read(reg::NODES));
-        let window_size = usize::try_from(bar.try_read(reg::WINDOW_SIZE)?)?;
+        let section = bar.try_read(reg::WINDOW_SIZE)?;
         let (context_frame, context_len) = frames(pdev, layout::BAR_CONTEXT)?;
         let (shadow_frame, shadow_len) = frames(pdev, layout::BAR_SHADOW)?;
         let mapped = window.access(pdev.as_ref())?;
@@ -203,9 +202,7 @@ impl Adapter {
             || !fits(contexts.into(), page_shift, context_len)
             || !fits(contexts.into(), shadow_shift, shadow_len)
             || node >= nodes
-            || !section_size(window_len, nodes).is_ok_and(|most| window_size <= most)
-            || window_size < MIN_SECTION
-            || window_size % PAGE_SIZE != 0
+            || !lanes_of(window_len, nodes).is_ok_and(|lanes| lanes.section() == section)
         {
             dev_err!(
                 pdev,
@@ -213,6 +210,7 @@ impl Adapter {
             );
             return Err(EIO);
         }
+        let lanes = lanes_of(window_len, nodes)?;
 
         let has_queue = methods & 1 << uapi::ULDMA_METHOD_QUEUE != 0;
         let has_lists =
@@ -254,7 +252,7 @@ impl Adapter {
                 0
             },
             has_streams,
-            window_size,
+            lanes,
             window_cached: false,
             is_optimistic: version.get(Version::MINOR)
                 >= layout::VERSION_WITH_OPTIMISTIC.get(Version::MINOR),

@@ -2,18 +2,21 @@
 
 //! The facts about a device that do not change while it is bound.
 
+use core::ops::Range;
+
 use kernel::{
     page::PAGE_MASK,
     prelude::*, //
 };
 
 use super::{
-    layout::MAX_NODES,
+    layout::{
+        Lanes,
+        LANE_STEP,
+        MAX_NODES, //
+    },
     Backend, //
 };
-
-/// Minimum size of a section in bytes: the control channel, and as much to allocate.
-pub(super) const MIN_SECTION: usize = 128 << 10;
 
 /// Facts about a device that do not change while it is bound.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +43,8 @@ pub(crate) struct Geometry {
     pub(crate) endpoint_capacity: u32,
     /// True if endpoints can be streams.
     pub(crate) has_streams: bool,
-    /// Bytes of each node's section of the window.
-    pub(crate) window_size: usize,
+    /// Sections and lanes of the window.
+    pub(crate) lanes: Lanes,
     /// True if processes map the window like other memory, rather than write-combining.
     pub(crate) window_cached: bool,
     /// True if the device has optimistic entries: it writes a touch page, and requests pages.
@@ -59,6 +62,34 @@ impl Geometry {
         Ok(())
     }
 
+    /// Returns the bytes of a section of the window.
+    pub(crate) fn section_size(&self) -> Result<usize> {
+        Ok(usize::try_from(self.lanes.section())?)
+    }
+
+    /// Returns where in the own section the lane of `peer` is, which that peer alone writes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such peer.
+    pub(crate) fn inbound(&self, peer: u32) -> Result<Range<usize>> {
+        self.lane(self.node, peer)
+    }
+
+    /// Returns where in the section of `peer` the lane of this node is.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such peer.
+    pub(crate) fn outbound(&self, peer: u32) -> Result<Range<usize>> {
+        self.lane(peer, self.node)
+    }
+
+    fn lane(&self, owner: u32, writer: u32) -> Result<Range<usize>> {
+        let lane = self.lanes.lane(owner, writer).ok_or(EINVAL)?;
+        Ok(usize::try_from(lane.start)?..usize::try_from(lane.end)?)
+    }
+
     /// Fails with `ENOSPC` for more pages than there are page entries, which never fit.
     pub(crate) fn check_pages(&self, pages: usize) -> Result {
         if pages > usize::try_from(self.page_capacity)? {
@@ -68,19 +99,21 @@ impl Geometry {
     }
 }
 
-/// Returns the size of a section if `nodes` nodes share `bytes` bytes.
+/// Returns the lanes of `nodes` nodes that share `bytes` bytes.
 ///
 /// # Errors
 ///
 /// `EINVAL` when there are too many nodes or too few bytes.
-pub(super) fn section_size(bytes: usize, nodes: u32) -> Result<usize> {
-    let nodes = usize::try_from(nodes)?;
-    if !(2..=MAX_NODES).contains(&nodes) {
+pub(super) fn lanes_of(bytes: usize, nodes: u32) -> Result<Lanes> {
+    let count = usize::try_from(nodes)?;
+    if !(2..=MAX_NODES).contains(&count) {
         return Err(EINVAL);
     }
-    let size = bytes / nodes.next_power_of_two() & PAGE_MASK;
-    if size < MIN_SECTION {
-        return Err(EINVAL);
-    }
-    Ok(size)
+    let section = bytes / count.next_power_of_two() & PAGE_MASK;
+    Lanes::new(nodes, section.try_into()?).ok_or(EINVAL)
+}
+
+/// Returns the least bytes of a section of a link of `nodes` nodes.
+pub(super) fn least_section(nodes: u32) -> u64 {
+    u64::from(nodes.saturating_sub(1)) * LANE_STEP
 }

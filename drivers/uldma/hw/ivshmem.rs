@@ -32,12 +32,15 @@ use kernel::{
 };
 
 use super::{
+    geometry::{
+        lanes_of,
+        least_section, //
+    },
     health::Health,
     layout::{
         self,
         REGION_SLOTS, //
     },
-    section_size,
     Backend,
     Consumer,
     DevicePage,
@@ -46,8 +49,7 @@ use super::{
     Hardware,
     KernelDoorbell,
     LinkState,
-    SegmentDoorbells,
-    MIN_SECTION, //
+    SegmentDoorbells, //
 };
 use crate::{
     kernel_ext::{
@@ -137,14 +139,14 @@ impl Ivshmem {
         let mapped = window.access(pdev.as_ref())?;
         let window_frame = mapped.frame(0)?;
 
-        let window_size = section_size(mapped.len(), nodes).inspect_err(|_| {
+        let lanes = lanes_of(mapped.len(), nodes).inspect_err(|_| {
             dev_err!(
                 pdev,
                 "ivshmem_nodes={} and {} bytes: 2 to {} nodes need {} bytes each\n",
                 nodes,
                 mapped.len(),
                 layout::MAX_NODES,
-                MIN_SECTION
+                least_section(nodes)
             );
         })?;
         let position = registers.access(pdev.as_ref())?.read32(IV_POSITION);
@@ -171,7 +173,7 @@ impl Ivshmem {
             region_capacity: REGION_SLOTS,
             endpoint_capacity: 0,
             has_streams: false,
-            window_size,
+            lanes,
             window_cached: false,
             is_optimistic: false,
             window_regions: false,

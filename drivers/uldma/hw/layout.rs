@@ -8,6 +8,8 @@
 
 use core::num::TryFromIntError;
 
+#[path = "layout/lane.rs"]
+pub mod lane;
 #[path = "layout/operation.rs"]
 pub mod operation;
 #[path = "layout/register.rs"]
@@ -15,6 +17,7 @@ pub mod register;
 #[path = "layout/word.rs"]
 pub mod word;
 
+pub use lane::*;
 pub use operation::*;
 pub use register::*;
 pub use word::*;

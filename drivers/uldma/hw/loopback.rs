@@ -30,12 +30,16 @@ use kernel::{
 };
 
 use super::{
+    geometry::{
+        lanes_of,
+        least_section, //
+    },
     health::Health,
     layout::{
         self,
+        Lanes,
         REGION_SLOTS, //
     },
-    section_size,
     Backend,
     CpuCopy,
     DevicePage,
@@ -44,8 +48,7 @@ use super::{
     Hardware,
     KernelDoorbell,
     LinkState,
-    SegmentDoorbells,
-    MIN_SECTION, //
+    SegmentDoorbells, //
 };
 use crate::kernel_ext::{
     bh_lock::{
@@ -154,7 +157,7 @@ struct Exports {
 pub(crate) struct Wire {
     window: Window,
     bells: KVec<Arc<Bell>>,
-    window_size: usize,
+    lanes: Lanes,
     #[pin]
     exports: Mutex<Exports>,
 }
@@ -162,11 +165,11 @@ pub(crate) struct Wire {
 impl Wire {
     /// Joins `nodes` nodes by a window of `bytes` bytes.
     pub(crate) fn new(nodes: u32, bytes: usize) -> Result<Arc<Self>> {
-        let window_size = section_size(bytes, nodes).inspect_err(|_| {
+        let lanes = lanes_of(bytes, nodes).inspect_err(|_| {
             pr_err!(
                 "loopback={nodes} and loopback_bytes={bytes}: 2 to {} nodes need {} bytes each\n",
                 layout::MAX_NODES,
-                MIN_SECTION
+                least_section(nodes)
             );
         })?;
         let mut bells = KVec::new();
@@ -177,12 +180,12 @@ impl Wire {
             by_token: RBTree::new(),
             last_token: 0,
         };
-        let window = Window::of_memory(window_size * bells.len())?;
+        let window = Window::of_memory(usize::try_from(lanes.section())? * bells.len())?;
         Arc::pin_init(
             pin_init!(Self {
                 window,
                 bells,
-                window_size,
+                lanes,
                 exports <- new_mutex!(exports, "uldma::Wire::exports"),
             }),
             GFP_KERNEL,
@@ -239,7 +242,7 @@ impl Loopback {
             region_capacity: REGION_SLOTS,
             endpoint_capacity: 0,
             has_streams: false,
-            window_size: wire.window_size,
+            lanes: wire.lanes,
             window_cached: true,
             is_optimistic: false,
             window_regions: false,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The area that a node writes in the section of another node: position and contents of each word.
+//! The area at the start of a lane, which is the control channel: position and contents of each word.
 //!
 //! `Documentation/uldma/link.rst` has the same table.
 
@@ -8,14 +8,11 @@ use kernel::prelude::*;
 
 use crate::hw::layout::{
     register::*,
-    word::*,
-    MAX_NODES, //
+    word::*, //
 };
 
-/// Size of the area that each node writes in the section of each other node.
+/// Size of the area, with which each lane begins.
 pub(crate) const AREA_SIZE: usize = 8 << 10;
-/// Size of all areas at the start of each section.
-pub(crate) const CHANNEL_SIZE: usize = MAX_NODES * AREA_SIZE;
 /// Maximum number of messages in flight in a ring.
 pub(super) const MAX_SLOTS: u32 = 64;
 /// Number of u64s of a message.
@@ -94,11 +91,6 @@ word! {
         /// Number of messages since the session began.
         COUNT: u32 = 31, 0;
     }
-}
-
-/// Returns the offset of the area that `writer` writes in the section of its reader.
-pub(super) fn area(writer: u32) -> Result<usize> {
-    Ok(usize::try_from(writer)? * AREA_SIZE)
 }
 
 /// Returns the slot of message `number` in a ring of `slots` messages.

@@ -5,7 +5,6 @@
 use kernel::prelude::*;
 
 use super::area::{
-    area,
     at,
     AreaWord,
     Shape,
@@ -21,7 +20,7 @@ use crate::hw::{
 /// "udmalink".
 const MAGIC: u64 = 0x6b6e_696c_616d_6475;
 /// The supported versions of the protocol: lowest and highest.
-const VERSIONS: (u32, u32) = (1, 1);
+const VERSIONS: (u32, u32) = (2, 2);
 /// Feature: the node understands messages about the network interface.
 pub(super) const NETWORK: u64 = 1 << 0;
 /// Feature: it also understands messages about endpoints of the network interface.
@@ -101,7 +100,7 @@ impl Offer {
             magic: MAGIC,
             versions: VERSIONS,
             features,
-            section: u64::try_from(geometry.window_size)?,
+            section: geometry.lanes.section(),
             nodes: geometry.nodes,
             slots: slots.clamp(1, MAX_SLOTS),
         })
@@ -141,7 +140,7 @@ pub(super) struct Handshake {
 impl Handshake {
     /// Writes the handshake into the section of `peer`, session last.
     pub(super) fn write(&self, hw: Hw<'_>, peer: u32) -> Result {
-        let base = area(hw.geometry().node)?;
+        let base = hw.geometry().outbound(peer)?.start;
         let Offer {
             magic,
             versions: (lowest, highest),
@@ -206,13 +205,13 @@ impl Handshake {
 
 /// Reads a word of the area of `peer`.
 fn read<T: Word>(hw: Hw<'_>, peer: u32, word: AreaWord<T>) -> Result<T> {
-    let word = hw.read_window::<T>(area(peer)? + word.offset())?;
+    let word = hw.read_window::<T>(hw.geometry().inbound(peer)?.start + word.offset())?;
     Ok(word.get())
 }
 
 /// Writes the heartbeat of this node.
 pub(super) fn write_heartbeat(hw: Hw<'_>, peer: u32, heartbeat: u64) -> Result {
-    let base = area(hw.geometry().node)?;
+    let base = hw.geometry().outbound(peer)?.start;
     hw.publish_window(peer, base + at::HEARTBEAT.offset(), Le::new(heartbeat))
 }
 

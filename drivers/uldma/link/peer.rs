@@ -34,8 +34,8 @@ use super::{
         Offer,
         Terms, //
     },
+    lane::Lane,
     message::Message,
-    network,
     owed::Owed,
     ring::{
         Channel, //
@@ -452,10 +452,10 @@ impl Peer {
     }
 }
 
-/// Returns the offer of this node.
-fn own_offer(hw: Hw<'_>) -> Result<Offer> {
+/// Returns the offer of this node to `peer`.
+fn own_offer(hw: Hw<'_>, peer: u32) -> Result<Offer> {
     let sends_packets = hw.kernel_queues().is_some_and(|it| it.packets.is_some());
-    let network = match network::Plan::of(hw.geometry()) {
+    let network = match Lane::inbound(hw.geometry(), peer)?.network() {
         Some(_) if sends_packets => handshake::NETWORK | handshake::NETWORK_ENGINE,
         Some(_) => handshake::NETWORK,
         None => 0,
@@ -535,7 +535,7 @@ impl PeerState {
         let handshake = Handshake {
             session: self.session.own,
             echo: self.session.met,
-            offer: own_offer(hw)?,
+            offer: own_offer(hw, peer)?,
         };
         handshake.write(hw, peer)
     }
@@ -545,7 +545,7 @@ impl PeerState {
         let Some(handshake) = Handshake::read(hw, peer)? else {
             return Ok(None);
         };
-        match own_offer(hw)?.agree(&handshake.offer) {
+        match own_offer(hw, peer)?.agree(&handshake.offer) {
             Ok(terms) if !self.session.up => self.terms = terms,
             Ok(_) => (),
             Err(misfit) => {

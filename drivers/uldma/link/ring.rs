@@ -9,7 +9,6 @@ use kernel::prelude::*;
 
 use super::{
     area::{
-        area,
         at,
         message_word,
         slot_of,
@@ -45,22 +44,32 @@ pub(super) struct Channel<'a> {
 }
 
 impl Channel<'_> {
+    /// Returns the offset in the own section of the area that the peer writes.
+    fn inbound(&self) -> Result<usize> {
+        Ok(self.hw.geometry().inbound(self.peer)?.start)
+    }
+
+    /// Returns the offset in the section of the peer of the area that this node writes.
+    fn outbound(&self) -> Result<usize> {
+        Ok(self.hw.geometry().outbound(self.peer)?.start)
+    }
+
     /// Reads a word that the peer writes.
     fn read<T: Word>(&self, word: AreaWord<T>) -> Result<T> {
-        let word = self.hw.read_window::<T>(area(self.peer)? + word.offset())?;
+        let word = self.hw.read_window::<T>(self.inbound()? + word.offset())?;
         Ok(word.get())
     }
 
     /// Writes a word for the peer.
     fn write<T: Word>(&self, word: AreaWord<T>, value: T) -> Result {
-        let base = area(self.hw.geometry().node)?;
+        let base = self.outbound()?;
         self.hw
             .write_window(self.peer, base + word.offset(), Le::new(value))
     }
 
     /// Writes a word for the peer, after all earlier writes.
     fn publish<T: Word>(&self, word: AreaWord<T>, value: T) -> Result {
-        let base = area(self.hw.geometry().node)?;
+        let base = self.outbound()?;
         self.hw
             .publish_window(self.peer, base + word.offset(), Le::new(value))
     }
@@ -131,7 +140,7 @@ impl Rings {
         self.set_needs_credits(channel, false)?;
         let slot = slot_of(self.produced, slots)?;
         let produced = self.produced.wrapping_add(1);
-        let base = area(channel.hw.geometry().node)?;
+        let base = channel.outbound()?;
         let mut words = message.encode();
         words[TURNAROUND] = Le::new(turnaround());
         let is_asleep = channel.hw.send_msg(
@@ -143,7 +152,7 @@ impl Rings {
                     base + at::PRODUCED.offset(),
                     Le::new(channel.counter(produced).to_raw()),
                 ),
-                asleep: area(channel.peer)? + at::ASLEEP.offset(),
+                asleep: channel.inbound()? + at::ASLEEP.offset(),
             },
         )?;
         self.produced = produced;
@@ -222,7 +231,7 @@ impl Rings {
         }
         let slot = slot_of(self.consumed, slots)?;
         let mut raw: Raw = [Le::new(0); WORDS];
-        let base = area(channel.peer)?;
+        let base = channel.inbound()?;
         for (number, word) in raw.iter_mut().enumerate() {
             let offset = base + message_word(slot, number)?.offset();
             *word = channel.hw.read_window(offset)?;

@@ -161,7 +161,7 @@ struct SegmentsState {
 }
 
 impl Segment {
-    /// Creates a segment in a zeroed range of the own section, to which `peer` alone may attach, for open file
+    /// Creates a segment in a zeroed range of the lane of `peer`, which alone may attach, for open file
     /// `open_file`. `payer` pays for the range.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl Segment {
             return Err(EINVAL);
         }
         let share = Share::new(payer, Resource::Objects, 1)?;
-        let window = ctx.window_alloc.alloc(payer, None, length)?;
+        let window = ctx.window_alloc.alloc(peer, (payer, None), length)?;
         let segment = zero(ctx, window).and_then(|()| {
             let backing = Backing::Inbound(ctx.hw.geometry().node, window.offset());
             let new = NewSegment::new(ctx, (open_file, share), events, handle, backing)?;
@@ -217,8 +217,8 @@ impl Segment {
         offered: &CreatedSegment,
         epoch: Epoch,
     ) -> Result<Arc<Self>> {
-        let size = ctx.hw.geometry().window_size;
-        let window = WindowRange::of_peer(offered.offset, offered.length, size)?;
+        let lane = ctx.hw.geometry().outbound(peer)?;
+        let window = WindowRange::of_peer(offered.offset, offered.length, &lane)?;
         let sink = SharedPage::new().and_then(|page| Ok(Arc::new(page, GFP_KERNEL_ACCOUNT)?));
         let new = sink.and_then(|sink| {
             let backing = Backing::Outbound(peer, window.offset(), sink);

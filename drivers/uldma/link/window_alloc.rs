@@ -2,8 +2,11 @@
 
 //! The allocator of this node's section of the window, and the shares that are paid for it.
 //!
-//! A range that peers may still write when its use ends is *quarantined*: it is freed when they have
-//! given it back, or have begun a new session, before which they revoke all that they had.
+//! A range lies in the lane of one peer, the only node that can write it. If that peer may still do so
+//! when the use of the range ends, the range is *quarantined*: it is freed when the peer has given it
+//! back, or has begun a new session, before which it revokes all that it had.
+
+use core::ops::Range;
 
 use kernel::{
     new_mutex,
@@ -27,16 +30,22 @@ use kernel::{
 };
 
 use super::{
-    area::CHANNEL_SIZE,
+    area::AREA_SIZE,
+    lane::Lane,
     quarantine::{
         Hold,
         Quarantine, //
     }, //
 };
 use crate::{
-    hw::SegmentDoorbells,
+    hw::{
+        layout::MAX_NODES,
+        Geometry,
+        SegmentDoorbells, //
+    },
     kernel_ext::{
         errno::eproto,
+        nospec,
         range_alloc::RangeAllocator, //
     },
     user_abi::ledger::{
@@ -46,10 +55,14 @@ use crate::{
     }, //
 };
 
-/// Allocates ranges of the own section, behind the control channel.
+/// The payer of a user, and that of the peer if the peer has asked.
+pub(crate) type Payers<'a> = (&'a Arc<Payer>, Option<&'a Arc<Payer>>);
+
+/// Allocates ranges of the lanes of the own section.
 #[pin_data]
 pub(crate) struct WindowAllocator {
-    pages: usize,
+    /// Where pages can be allocated, by peer.
+    lanes: [Range<usize>; MAX_NODES],
     used: Atomic<usize>,
     #[pin]
     pages_alloc: RangeAllocator,
@@ -82,21 +95,21 @@ pub(crate) struct WindowRange {
 }
 
 impl WindowRange {
-    /// Checks a range that a peer names, in a section of `window_size` bytes.
+    /// Checks a range that a peer names in its section, where this node has `lane`.
     ///
     /// # Errors
     ///
-    /// `EPROTO` if the range is empty, not aligned to pages, outside of the section, or begins where
-    /// the section has its channels.
-    pub(crate) fn of_peer(offset: u64, length: u64, window_size: usize) -> Result<Self> {
+    /// `EPROTO` if the range is empty, not aligned to pages, outside of the lane, or begins where the
+    /// lane has its area of the control channel.
+    pub(crate) fn of_peer(offset: u64, length: u64, lane: &Range<usize>) -> Result<Self> {
         let offset = usize::try_from(offset).map_err(|_| eproto())?;
         let length = usize::try_from(length).map_err(|_| eproto())?;
         let end = offset.checked_add(length).ok_or_else(eproto)?;
         if length == 0
             || offset % PAGE_SIZE != 0
             || length % PAGE_SIZE != 0
-            || offset < CHANNEL_SIZE
-            || end > window_size
+            || offset < lane.start + AREA_SIZE
+            || end > lane.end
         {
             return Err(eproto());
         }
@@ -106,10 +119,10 @@ impl WindowRange {
         })
     }
 
-    /// Returns the range of `length` bytes at `offset`, which are whole pages behind the channels.
+    /// Returns the range of `length` bytes at `offset`, which are whole pages.
     pub(super) fn new(offset: usize, length: usize) -> Option<Self> {
         let is_whole = offset % PAGE_SIZE == 0 && length % PAGE_SIZE == 0;
-        (is_whole && length > 0 && offset >= CHANNEL_SIZE).then_some(Self {
+        (is_whole && length > 0).then_some(Self {
             page: offset >> PAGE_SHIFT,
             pages: length >> PAGE_SHIFT,
         })
@@ -136,24 +149,32 @@ impl WindowRange {
     }
 }
 
+/// Returns the pages of the lane of `peer` that can be allocated; none if there is no such peer.
+fn pages_of(geometry: &Geometry, peer: usize) -> Range<usize> {
+    let lane = u32::try_from(peer).map_err(|_| EINVAL);
+    match lane.and_then(|peer| Lane::inbound(geometry, peer)) {
+        Ok(lane) => lane.ranges().start >> PAGE_SHIFT..lane.ranges().end >> PAGE_SHIFT,
+        Err(_) => 0..0,
+    }
+}
+
 impl WindowAllocator {
-    /// Creates an allocator for the first `size` bytes of a section.
-    pub(crate) fn new(size: usize) -> impl PinInit<Self> {
+    /// Creates an allocator for the own section.
+    pub(crate) fn new(geometry: &Geometry) -> impl PinInit<Self> {
+        Self::of(core::array::from_fn(|peer| pages_of(geometry, peer)))
+    }
+
+    fn of(lanes: [Range<usize>; MAX_NODES]) -> impl PinInit<Self> {
         let ranges = Ranges {
             used: RBTree::new(),
             quarantined: RBTree::new(),
         };
         pin_init!(Self {
-            pages: size >> PAGE_SHIFT,
+            lanes,
             used: Atomic::new(0),
             pages_alloc <- RangeAllocator::new(),
             ranges <- new_mutex!(ranges, "uldma::WindowAllocator::ranges"),
         })
-    }
-
-    /// Returns the allocatable bytes of the first `size` bytes of a section.
-    pub(crate) fn capacity(size: usize) -> usize {
-        size.saturating_sub(CHANNEL_SIZE)
     }
 
     /// Returns the number of allocated bytes.
@@ -161,33 +182,34 @@ impl WindowAllocator {
         self.used.load(Relaxed) << PAGE_SHIFT
     }
 
-    /// Allocates a range of at least `length` bytes, for which `payer` pays until it is freed, and
-    /// `peer` too, if it has asked for that.
+    /// Allocates a range of at least `length` bytes that `writer` can write. The first payer pays until
+    /// it is freed, and the second too, the peer that has asked for it.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for zero bytes, `ENOSPC` without room, `ENOMEM`, `EDQUOT` beyond the limits of the
-    /// user or the peer.
+    /// `EINVAL` for zero bytes, or no such peer, `ENOSPC` without room, `ENOMEM`, `EDQUOT` beyond the
+    /// limits of the user or the peer.
     pub(crate) fn alloc(
         &self,
-        payer: &Arc<Payer>,
-        peer: Option<&Arc<Payer>>,
+        writer: u32,
+        (payer, peer): Payers<'_>,
         length: u64,
     ) -> Result<WindowRange> {
+        let place = usize::try_from(writer)?;
+        let lane = nospec::get(&self.lanes, place).ok_or(EINVAL)?.clone();
         let length = usize::try_from(length).map_err(|_| ENOSPC)?;
         let pages = length.div_ceil(PAGE_SIZE);
         if pages == 0 {
             return Err(EINVAL);
         }
         // A range that never fits is not a matter of limits.
-        if pages > self.pages {
+        if pages > lane.len() {
             return Err(ENOSPC);
         }
         let share = |payer| Share::new(payer, Resource::Window, pages << PAGE_SHIFT);
         let shares = (share(payer)?, peer.map(share).transpose()?);
         let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let first = CHANNEL_SIZE >> PAGE_SHIFT;
-        let page = self.pages_alloc.take(pages, first..self.pages)?;
+        let page = self.pages_alloc.take(pages, lane)?;
         self.used.fetch_add(pages, Relaxed);
         let allocated = Allocated {
             pages,
@@ -206,7 +228,7 @@ impl WindowAllocator {
         self.give_back(range.page, allocated);
     }
 
-    /// Ends the use of a range: quarantines it if `hold` returns what peers hold of it, or frees it.
+    /// Ends the use of a range: quarantines it if `hold` returns what its peer holds of it, or frees it.
     ///
     /// `hold` is called under the lock that [`WindowAllocator::peer_began`] takes for each range.
     pub(crate) fn end(&self, range: WindowRange, hold: impl FnOnce() -> Option<Hold>) {
@@ -318,7 +340,7 @@ mod tests {
         }, //
     };
 
-    const SIZE: usize = CHANNEL_SIZE + 8 * PAGE_SIZE;
+    const PAGES: usize = 8;
 
     struct Section {
         alloc: Pin<KBox<WindowAllocator>>,
@@ -327,16 +349,19 @@ mod tests {
 
     impl Section {
         fn new() -> Result<Self> {
-            let capacity = Amounts::default().with(Resource::Window, SIZE);
+            let capacity = Amounts::default().with(Resource::Window, 2 * PAGES * PAGE_SIZE);
             let ledger = Ledger::new(capacity, Limits::new(capacity, Amounts::default(), 2))?;
+            let mut lanes = [const { 0..0 }; MAX_NODES];
+            (lanes[1], lanes[2]) = (2..2 + PAGES, 12..12 + PAGES);
             Ok(Self {
-                alloc: KBox::pin_init(WindowAllocator::new(SIZE), GFP_KERNEL)?,
+                alloc: KBox::pin_init(WindowAllocator::of(lanes), GFP_KERNEL)?,
                 payer: Payer::new(ledger, 0, false)?,
             })
         }
 
-        fn range(&self) -> Result<WindowRange> {
-            self.alloc.alloc(&self.payer, None, PAGE_SIZE as u64)
+        fn range(&self, writer: u32) -> Result<WindowRange> {
+            self.alloc
+                .alloc(writer, (&self.payer, None), PAGE_SIZE as u64)
         }
 
         fn paid(&self) -> usize {
@@ -353,7 +378,7 @@ mod tests {
     #[test]
     fn a_range_is_free_when_its_peer_has_given_it_back() -> Result {
         let section = Section::new()?;
-        let (used, range) = (section.range()?, section.range()?);
+        let (used, range) = (section.range(1)?, section.range(1)?);
         section.alloc.end(range, || Some(Hold::new(1, 3, Age::NEW)));
         section.alloc.tick();
         let held = section.held(1);
@@ -382,10 +407,12 @@ mod tests {
     fn a_new_session_gives_all_ranges_back() -> Result {
         let section = Section::new()?;
         for peer in [1, 2, 1, 1] {
-            let range = section.range()?;
-            section.alloc.end(range, || Some(Hold::new(peer, 1, Age::NEW)));
+            let range = section.range(peer)?;
+            section
+                .alloc
+                .end(range, || Some(Hold::new(peer, 1, Age::NEW)));
         }
-        section.alloc.end(section.range()?, || None);
+        section.alloc.end(section.range(2)?, || None);
         assert_eq!((section.held(1).count, section.paid()), (3, 4 * PAGE_SIZE));
         section.alloc.peer_began(1);
         assert_eq!((section.held(1).count, section.paid()), (0, PAGE_SIZE));

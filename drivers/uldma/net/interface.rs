@@ -77,7 +77,7 @@ use crate::{
         }, //
     },
     link::{
-        network::Plan,
+        lane::Lane,
         progress_worker::ProgressWorker,
         throttle::Throttle,
         Link, //
@@ -185,16 +185,15 @@ impl Interface {
         worker: Arc<ProgressWorker>,
     ) -> Result<Option<Arc<NetDevice<Self>>>> {
         let geometry = *hw.geometry();
-        let Some(plan) = Plan::of(&geometry) else {
-            return Ok(None);
-        };
         let (mut queues, mut names, mut peers) = (KVec::new(), KVec::new(), KVec::new());
         for name in ["unmasked", "moderations", "tx_unknown"] {
             names.push(counters::name(fmt!("{name}"))?, GFP_KERNEL)?;
         }
         let mut max_frame = frame::LONGEST;
         for node in (0..geometry.nodes).filter(|node| *node != geometry.node) {
-            let range = plan.range(node).ok_or(EINVAL)?;
+            let Some(range) = Lane::inbound(&geometry, node)?.network() else {
+                return Ok(None);
+            };
             max_frame = max_frame.min(range::longest(range));
             // Queue 0 is for groups, which are written to all others.
             let number = u32::try_from(queues.len())? + 1;

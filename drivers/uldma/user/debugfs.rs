@@ -157,6 +157,6 @@ fn show_usage(shared: &Arc<Shared>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f,
         "window {} of {}",
         shared.window_alloc.used(),
-        geometry.window_size
+        geometry.lanes.section()
     )
 }

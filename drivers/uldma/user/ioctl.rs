@@ -268,7 +268,7 @@ fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_regions = usage.regions;
     arg.out_max_pages = geometry.page_capacity;
     arg.out_pages = usage.pages;
-    arg.out_window_size = u64::try_from(geometry.window_size)?;
+    arg.out_window_size = geometry.lanes.section();
     arg.out_window_used = u64::try_from(shared.window_alloc.used())?;
     arg.out_methods = method::allowed(geometry.methods);
     arg.out_file_regions = u32::try_from(regions)?;

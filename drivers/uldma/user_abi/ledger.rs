@@ -119,7 +119,8 @@ impl Limits {
             (ExclusiveContexts, 4, 4),
             (Connections, 4, 16),
             (Listeners, 4, 16),
-            (Window, 4, 16),
+            // Of the part that each peer writes, since a user may need all of its own for one of them.
+            (Window, 4 * peers.max(1), 16),
             (Requests, 4, 16),
             (Endpoints, 4, 16),
             (Transfers, 4, 16),

@@ -468,7 +468,7 @@ struct uldma_peer_query {
  * user_connections, user_listeners, user_window_bytes, user_requests, user_endpoints,
  * user_transfers and user_objects say: unless they are set, half of the contexts, a
  * quarter of them exclusive, which the driver cannot take back for another open file,
- * and a quarter of all else.
+ * of the window a quarter of what one peer can write, and a quarter of all else.
  * All such users together leave a quarter of the contexts that the driver can take
  * back, and 1 of 16 of all else.
  *

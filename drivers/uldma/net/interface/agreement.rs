@@ -2,6 +2,8 @@
 
 //! What the interface agrees with each peer: ranges, keys and endpoints.
 
+use core::ops::Range;
+
 use kernel::{
     prelude::*,
     sync::atomic::Relaxed, //
@@ -39,12 +41,12 @@ use crate::{
     },
     link::{
         backoff::Backoff,
+        lane,
         message::{
             Message,
             Network,
             NetworkEndpoint, //
         },
-        network,
         window_alloc::WindowRange,
         Link, //
     },
@@ -77,15 +79,15 @@ fn rung_by(announced: KernelDoorbell, accepts: u32) -> Doorbells {
     Doorbells::from(announced).and(doorbell_of(accepts).into())
 }
 
-/// Checks an announcement of a peer with sections of `window_size` bytes; none if it withdraws one.
-fn check(message: &Network, window_size: usize) -> Result<Option<(Network, WindowRange)>> {
+/// Checks an announcement of a peer in whose section this node has `lane`; none if it withdraws one.
+fn check(message: &Network, lane: &Range<usize>) -> Result<Option<(Network, WindowRange)>> {
     if *message == Network::NONE {
         return Ok(None);
     }
     let (offset, bytes) = message.window;
-    let range = WindowRange::of_peer(offset, bytes, window_size)?;
+    let range = WindowRange::of_peer(offset, bytes, lane)?;
     let fits = (1514..=range::longest(range)).contains(&message.max_frame);
-    let has_size = (network::LEAST..=network::LARGEST).contains(&range.length());
+    let has_size = (lane::LEAST..=lane::LARGEST).contains(&range.length());
     if !has_size || message.key == 0 || !fits {
         return Err(eproto());
     }
@@ -193,7 +195,7 @@ impl Interface {
     ///
     /// `EPROTO` if the peer breaks the rules.
     pub(crate) fn announced(&self, peer: u32, message: &Network) -> Result {
-        let theirs = check(message, self.hw.geometry().window_size)?;
+        let theirs = check(message, &self.hw.geometry().outbound(peer)?)?;
         let mut result = Err(eproto());
         // The peer that withdraws its range has forgotten the own one, too: its key is not used again.
         let ends = theirs.is_none();
@@ -368,15 +370,15 @@ mod tests {
                 max_frame: 1514,
                 accepts: 0,
             };
-            check(&message, 8 << 30).map(|theirs| theirs.map(|(_, range)| range.length()))
+            check(&message, &(0..8 << 30)).map(|theirs| theirs.map(|(_, range)| range.length()))
         };
-        for bytes in [network::LEAST, 1 << 20, network::LARGEST] {
+        for bytes in [lane::LEAST, 1 << 20, lane::LARGEST] {
             assert_eq!(of(bytes), Ok(Some(bytes)));
         }
-        for bytes in [0, network::LEAST / 2, network::LARGEST + 4096, 4 << 30] {
+        for bytes in [0, lane::LEAST / 2, lane::LARGEST + 4096, 4 << 30] {
             assert_eq!(of(bytes), Err(eproto()));
         }
-        assert_eq!(check(&Network::NONE, 8 << 30), Ok(None));
+        assert_eq!(check(&Network::NONE, &(0..8 << 30)), Ok(None));
     }
 
     #[test]

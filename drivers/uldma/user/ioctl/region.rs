@@ -109,10 +109,10 @@ pub(super) fn window(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result 
     let mut arg: uldma_region_window = user.read()?;
     let access = Access::from_flags(arg.flags)?;
     zero(arg.reserved)?;
-    open_file.shared.link.named(arg.peer)?;
+    let peer = open_file.shared.link.named(arg.peer)?.node();
     open_file.make_region(user, &mut arg, |owner, arg| {
         let shared = &open_file.shared;
-        let region = Region::create_in_window(shared, owner, arg.length, access)?;
+        let region = Region::create_in_window(shared, owner, (peer, arg.length), access)?;
         arg.out_handle = owner.handle;
         arg.out_index = region.index();
         arg.out_offset = region.range().offset();

@@ -3,8 +3,9 @@
 //! Regions in the own section of the window: the process writes or reads, and the device the other
 //! way round.
 //!
-//! Peers can write the section, so nothing but data of the process is there. The driver chooses the
-//! range, which has no other user until the device and all processes have lost it.
+//! The peer whose lane it is can write it, so nothing but data of the process is there, which goes to that
+//! peer or has come from it. The driver chooses the range, which has no other user until the device and all
+//! processes have lost it.
 
 use kernel::prelude::*;
 
@@ -54,7 +55,7 @@ impl Backing for Window {
 }
 
 impl Region {
-    /// Creates a region in a zeroed range of at least `length` bytes of the own section.
+    /// Creates a region in a zeroed range of at least `length` bytes of the lane of `peer`.
     ///
     /// # Errors
     ///
@@ -64,7 +65,7 @@ impl Region {
     pub(crate) fn create_in_window(
         shared: &Shared,
         owner: &Owner<'_>,
-        length: u64,
+        (peer, length): (u32, u64),
         access: Access,
     ) -> Result<Self> {
         let space = owner.space;
@@ -76,7 +77,9 @@ impl Region {
         }
         let (mut new, share) = owner.admit(0, access, length)?;
         let place = KBox::<Window>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let window = shared.window_alloc.alloc(space.payer(), None, length)?;
+        let window = shared
+            .window_alloc
+            .alloc(peer, (space.payer(), None), length)?;
         let entered = Self::enter_section(shared, owner, share, window, access);
         // No device has seen it, and no process has it mapped any more.
         let entered = entered.inspect_err(|_| shared.window_alloc.free(window));

@@ -40,14 +40,14 @@ static int listen_for(struct hostile *h, enum message_kind kind,
 static int keep_connection(struct hostile *h)
 {
 	uint32_t flags = h->carried ? CONNECT_WINDOW : 0;
-	uint64_t part = h->carried ? AREAS_BYTES : 0;
+	uint64_t bytes = h->carried ? 2 * PART_BYTES : 0;
 	struct message m;
 	int ret;
 
 	h->connection = hostile_random();
 	ret = hostile_say(h, CONNECT, h->connection,
 			  (uint64_t)h->port << 32 | flags, hostile_random(),
-			  part, 2 * part) ?:
+			  hostile_part(h), bytes) ?:
 	      listen_for(h, CONNECTED, h->connection, &m);
 	if (!ret)
 		ret = -(int)(m.words[1] >> 32);
@@ -86,7 +86,7 @@ static int never_lets_go(struct hostile *h)
 /* Lets the victim connect: 0 or a negated errno. */
 static int accept_victim(struct hostile *h)
 {
-	uint64_t part = h->carried ? AREAS_BYTES : 0;
+	uint64_t bytes = h->carried ? 2 * PART_BYTES : 0;
 	struct message m;
 
 	while (hostile_goes_on(h)) {
@@ -100,7 +100,7 @@ static int accept_victim(struct hostile *h)
 			continue;
 		h->connection = 7;
 		return hostile_say(h, CONNECTED, NUMBER(&m), h->connection,
-				   m.words[2], part, 2 * part);
+				   m.words[2], hostile_part(h), bytes);
 	}
 	return -ETIMEDOUT;
 }

@@ -185,6 +185,9 @@ int hostile_open(struct hostile *h, uint32_t nodes, int victim)
 	h->victim = victim >= 0 ? victim : !h->node;
 	if (h->victim >= h->nodes || h->victim == h->node)
 		return -EINVAL;
+	h->lane = h->section / (h->nodes - 1) / LANE_STEP * LANE_STEP;
+	h->outbound = hostile_lane(h, h->victim, h->node);
+	h->inbound = hostile_lane(h, h->node, h->victim);
 	if (id == ADAPTER_ID) {
 		h->doorbell = ADAPTER_PEER_DOORBELL + 4 * h->victim;
 		h->doorbell_value = 1;
@@ -208,17 +211,14 @@ volatile uint64_t *hostile_section(const struct hostile *h, uint32_t node,
 
 void hostile_write(struct hostile *h, unsigned int at, uint64_t value)
 {
-	uint64_t area = (uint64_t)h->node * AREA_BYTES;
-
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	*hostile_section(h, h->victim, area + at) = htole64(value);
+	*hostile_section(h, h->victim, h->outbound + at) = htole64(value);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 uint64_t hostile_read(const struct hostile *h, unsigned int at)
 {
-	uint64_t area = (uint64_t)h->victim * AREA_BYTES;
-	uint64_t value = *hostile_section(h, h->node, area + at);
+	uint64_t value = *hostile_section(h, h->node, h->inbound + at);
 
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	return le64toh(value);
@@ -401,15 +401,14 @@ bool hostile_victim_is_well(struct hostile *h)
 
 static int try_connect(struct hostile *h, uint32_t port, uint32_t *theirs)
 {
-	uint64_t part = h->carried ? AREAS_BYTES : 0;
-	uint64_t bytes = h->carried ? 2 * AREAS_BYTES : 0;
+	uint64_t bytes = h->carried ? 2 * PART_BYTES : 0;
 	uint32_t flags = h->carried ? CONNECT_WINDOW : 0;
 	struct message m;
 	int ret;
 
 	h->connection = hostile_random();
 	ret = hostile_say(h, CONNECT, h->connection, (uint64_t)port << 32 | flags,
-			  hostile_random(), part, bytes);
+			  hostile_random(), hostile_part(h), bytes);
 	if (!ret)
 		ret = hostile_await(h, CONNECTED, h->connection, &m);
 	if (ret)

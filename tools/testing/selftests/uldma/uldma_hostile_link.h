@@ -14,10 +14,12 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #endif
 
-/* Bytes that each node writes in the section of each other. */
+/* Bytes at the start of a lane that are the control channel. */
 #define AREA_BYTES 8192
-/* Bytes in front of each section that are areas. */
-#define AREAS_BYTES 65536
+/* Lanes begin and end at multiples of this. */
+#define LANE_STEP 65536
+/* Bytes of a part of a lane, of which the data of a connection takes two. */
+#define PART_BYTES 65536
 
 /* Words of an area, by byte offset. */
 enum area_word {
@@ -37,7 +39,7 @@ enum area_word {
 };
 
 #define LINK_MAGIC 0x6b6e696c616d6475ULL
-#define LINK_VERSIONS 0x100000001ULL
+#define LINK_VERSIONS 0x200000002ULL
 #define LINK_SLOTS 64
 /* Feature of the handshake: streams that the device matches. */
 #define FEATURE_STREAMS 4ULL
@@ -83,6 +85,9 @@ struct message {
  * @doorbell_value: what to write there
  * @window: all sections
  * @section: bytes of each
+ * @lane: bytes of a lane
+ * @outbound: where this node's lane is in the victim's section
+ * @inbound: where the victim's is in the own section
  * @node: this one's number
  * @nodes: how many there are
  * @victim: whose section is written
@@ -109,6 +114,9 @@ struct hostile {
 	uint32_t doorbell_value;
 	volatile uint8_t *window;
 	uint64_t section;
+	uint64_t lane;
+	uint64_t outbound;
+	uint64_t inbound;
 	uint32_t node;
 	uint32_t nodes;
 	uint32_t victim;
@@ -140,10 +148,22 @@ bool hostile_goes_on(const struct hostile *h);
 /* Lets the victim run for a moment, and stays alive meanwhile. */
 void hostile_pause(struct hostile *h);
 
+/* Where in the section of one node the lane of another is. */
+static inline uint64_t hostile_lane(const struct hostile *h, uint32_t owner, uint32_t writer)
+{
+	return (writer - (writer > owner)) * h->lane;
+}
+
+/* Where the victim may write a part of the own section, if data goes through the window. */
+static inline uint64_t hostile_part(const struct hostile *h)
+{
+	return h->carried ? h->inbound + AREA_BYTES : 0;
+}
+
 /* A word of the area that the victim reads; of the one that it writes. */
 void hostile_write(struct hostile *h, unsigned int at, uint64_t value);
 uint64_t hostile_read(const struct hostile *h, unsigned int at);
-/* The same for a word of the victim's section. */
+/* A word of a section, of which the others' lanes are out of reach on the adapter. */
 volatile uint64_t *hostile_section(const struct hostile *h, uint32_t node,
 				   uint64_t offset);
 void hostile_ring(struct hostile *h);

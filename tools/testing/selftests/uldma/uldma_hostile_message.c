@@ -154,7 +154,7 @@ static int bad_stream(struct hostile *h)
 		{ "disconnected without disconnect",
 		  message(DISCONNECTED, 0, 0, 0, 0, 0) },
 	};
-	struct message too_much = message(EXPORT, 0, 2 * AREAS_BYTES + 1, 0, 0, 0);
+	struct message too_much = message(EXPORT, 0, 2 * PART_BYTES + 1, 0, 0, 0);
 	int ret = 0;
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(tries); i++)
@@ -223,8 +223,7 @@ static int connect_flood(struct hostile *h)
 				  (uint64_t)(asked % 101 ?: h->port) << 32 |
 				  (h->carried ? CONNECT_WINDOW : 0),
 				  hostile_random(),
-				  h->carried ? AREAS_BYTES : 0,
-				  h->carried ? AREAS_BYTES : 0);
+				  hostile_part(h), h->carried ? PART_BYTES : 0);
 		asked++;
 		while (hostile_take(h, &m)) {
 			if (KIND(&m) != CONNECTED)
@@ -247,13 +246,14 @@ static int connect_flood(struct hostile *h)
 /* 85: parts of the window that are not there, or are something else's. */
 static int offset_lies(struct hostile *h)
 {
+	uint64_t part = h->inbound + AREA_BYTES, end = h->inbound + h->lane;
 	const uint64_t lies[][2] = {
-		{ 0, 0 }, { 0, 4096 }, { AREAS_BYTES - 4096, 8192 },
-		{ AREAS_BYTES + 1, 4096 }, { AREAS_BYTES, 1 },
-		{ AREAS_BYTES, h->section }, { h->section, 4096 },
-		{ h->section - 4096, 8192 }, { ~0ULL - 4095, 8192 },
-		{ AREAS_BYTES, ~0ULL }, { 1ULL << 63, 1ULL << 63 },
-		{ AREAS_BYTES, 0 },
+		{ 0, 0 }, { h->inbound, 4096 }, { part - 4096, 8192 },
+		{ part + 1, 4096 }, { part, 1 }, { part, 0 },
+		{ part, h->lane }, { end, 4096 }, { end - 4096, 8192 },
+		{ h->inbound - 4096, 4096 }, { h->section, 4096 },
+		{ ~0ULL - 4095, 8192 }, { part, ~0ULL },
+		{ 1ULL << 63, 1ULL << 63 },
 	};
 	unsigned int accepted = 0;
 	struct message m;
@@ -303,7 +303,7 @@ static int answer_lies(struct hostile *h)
 		case LOOKUP_SEGMENT:
 			ret = hostile_say(h, SEGMENT, NUMBER(&m),
 					  lies % 2 ? hostile_random() :
-						     h->section - 4096,
+						     h->inbound + h->lane - 4096,
 					  lies % 3 ? 8192 : ~0ULL, 0, 0);
 			break;
 		case CONNECT:
@@ -333,7 +333,8 @@ static int answer_flood(struct hostile *h)
 		ret = hostile_say(h, LOOKUP_REGION, i, 1, 0, 0, 0);
 	for (; !ret && hostile_goes_on(h); said++)
 		ret = hostile_say(h, SEGMENT, hostile_random(),
-				  AREAS_BYTES + said % 16 * 4096, 4096, 0, 0);
+				  h->inbound + AREA_BYTES + said % 16 * 4096,
+				  4096, 0, 0);
 	printf("%u answers; the link is %s\n", said,
 	       hostile_is_up(h) ? "up" : "down");
 	return ret == -ENOTCONN ? 0 : ret ?: 1;
@@ -357,8 +358,8 @@ static int stale_part(struct hostile *h)
 	if (!ret)
 		ret = hostile_say(h, CONNECT, h->connection,
 				  (uint64_t)h->port << 32 | CONNECT_WINDOW,
-				  hostile_random(), AREAS_BYTES,
-				  2 * AREAS_BYTES) ?:
+				  hostile_random(), hostile_part(h),
+				  2 * PART_BYTES) ?:
 		      hostile_await(h, CONNECTED, h->connection, &m);
 	if (ret || m.words[1] >> 32)
 		return ret ?: -(int)(m.words[1] >> 32);
@@ -368,7 +369,7 @@ static int stale_part(struct hostile *h)
 	      hostile_await(h, DISCONNECTED, h->connection, &m);
 	at = hostile_section(h, h->victim, offset);
 	while (!ret && hostile_goes_on(h)) {
-		for (unsigned int i = 0; i < AREAS_BYTES / 8; i++)
+		for (unsigned int i = 0; i < PART_BYTES / 8; i++)
 			at[i] = hostile_random();
 		hostile_pause(h);
 		ret = hostile_is_up(h) ? 0 : -ENOTCONN;

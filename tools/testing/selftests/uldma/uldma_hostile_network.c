@@ -33,10 +33,10 @@ struct network {
 	bool has_endpoint;	/* the victim was told of an endpoint */
 };
 
-/* The range of this node is the last one of its section. */
+/* The range that the victim writes is at the end of its lane. */
 static struct message announcement(const struct hostile *h, uint32_t key)
 {
-	return message(NETWORK, key, h->section - RANGE_BYTES, RANGE_BYTES,
+	return message(NETWORK, key, h->inbound + h->lane - RANGE_BYTES, RANGE_BYTES,
 		       (uint64_t)MAX_FRAME << 32 | 3, 0);
 }
 
@@ -150,9 +150,9 @@ static int bad_announcements(struct hostile *h)
 	for (i = 0; i < ARRAY_SIZE(m); i++)
 		m[i] = announcement(h, 1);
 	m[0].words[0] &= 0xff;				/* no key */
-	m[1].words[1] = AREAS_BYTES - 4096;		/* of the channels */
+	m[1].words[1] = h->inbound + AREA_BYTES - 4096;	/* of the channel */
 	m[2].words[1] += 1;				/* not aligned */
-	m[3].words[1] += 4096;				/* beyond the section */
+	m[3].words[1] += 4096;				/* beyond the lane */
 	m[4].words[1] = ~0ULL << 12;			/* its end wraps */
 	m[5].words[2] = 4096;				/* too small */
 	m[6].words[2] = 0;				/* neither that nor none */

@@ -82,8 +82,8 @@ static void write_area(struct hostile *h)
 /* A word of what the victim has given to segments and connections. */
 static void write_section(struct hostile *h)
 {
-	uint64_t rest = h->section - AREAS_BYTES;
-	uint64_t at = AREAS_BYTES + below(h, below(h, 2) ? rest / 8 : 4096) * 8;
+	uint64_t rest = h->lane - AREA_BYTES;
+	uint64_t at = h->outbound + AREA_BYTES + below(h, below(h, 2) ? rest / 8 : 4096) * 8;
 
 	*hostile_section(h, h->victim, at) = word(h);
 }

@@ -170,7 +170,6 @@ static volatile bool spinning;
 static void *spin(void *arg)
 {
 	struct hostile *h = arg;
-	uint64_t area = (uint64_t)h->node * AREA_BYTES;
 	uint64_t at, bits;
 
 	while (spinning) {
@@ -179,7 +178,7 @@ static void *spin(void *arg)
 		/* One in sixty is not about messages. */
 		if (!(bits >> 32 & 63))
 			at = 8 * (bits >> 40 & 31);
-		*hostile_section(h, h->victim, area + at) ^= 1ULL << (bits >> 58);
+		*hostile_section(h, h->victim, h->outbound + at) ^= 1ULL << (bits >> 58);
 	}
 	return NULL;
 }
@@ -213,7 +212,7 @@ static int spinning_writer(struct hostile *h)
 	return ret;
 }
 
-/* 98: any word of the victim's section, at any time. */
+/* 98: any word of the own lane, at any time. */
 static int scribble(struct hostile *h)
 {
 	unsigned long stores = 0;
@@ -222,7 +221,7 @@ static int scribble(struct hostile *h)
 	while (!ret && hostile_goes_on(h)) {
 		for (int i = 0; i < 10000; i++, stores++)
 			*hostile_section(h, h->victim,
-					 hostile_random() % h->section & ~7ULL) =
+					 h->outbound + (hostile_random() % h->lane & ~7ULL)) =
 				hostile_random();
 		hostile_ring(h);
 		ret = hostile_remeet(h);

@@ -2,7 +2,9 @@
 
 //! The subset of the driver's hardware that the decoders use: words of the window.
 
-use kernel::error::Result;
+use std::ops::Range;
+
+use kernel::error::{Result, EINVAL};
 
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::all)]
 #[path = "../../../../drivers/uldma/hw/layout.rs"]
@@ -14,7 +16,7 @@ pub(crate) mod le;
 #[path = "../../../../drivers/uldma/hw/link_message.rs"]
 mod link_message;
 
-use layout::Word;
+use layout::{Lanes, Word};
 use le::Le;
 pub(crate) use link_message::LinkMessage;
 
@@ -23,7 +25,22 @@ pub(crate) use link_message::LinkMessage;
 pub(crate) struct Geometry {
     pub(crate) node: u32,
     pub(crate) nodes: u32,
-    pub(crate) window_size: usize,
+    pub(crate) lanes: Lanes,
+}
+
+impl Geometry {
+    pub(crate) fn inbound(&self, peer: u32) -> Result<Range<usize>> {
+        self.lane(self.node, peer)
+    }
+
+    pub(crate) fn outbound(&self, peer: u32) -> Result<Range<usize>> {
+        self.lane(peer, self.node)
+    }
+
+    fn lane(&self, owner: u32, writer: u32) -> Result<Range<usize>> {
+        let lane = self.lanes.lane(owner, writer).ok_or(EINVAL)?;
+        Ok(usize::try_from(lane.start)?..usize::try_from(lane.end)?)
+    }
 }
 
 /// Words of a window.

@@ -3,14 +3,16 @@
 //! A peer that writes random words where the driver reads handshakes and messages.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
 use kernel::error::{Result, EBUSY};
 
-use super::area::{area, AreaRegister, Counter, Shape, Versions, AREA_SIZE, MAX_SLOTS, WORDS};
+use super::area::{AreaRegister, Counter, Shape, Versions, AREA_SIZE, MAX_SLOTS, WORDS};
 use super::handshake::{Handshake, Offer};
 use super::message::Raw;
 use super::ring::{Channel, Rings};
 use crate::chance::Chance;
+use crate::hw::layout::Lanes;
 use crate::hw::le::Le;
 use crate::hw::{Geometry, Hw, Words};
 use crate::kernel_ext::errno::eproto;
@@ -20,6 +22,8 @@ use crate::outcomes::Outcomes;
 const NODE: u32 = 1;
 const PEER: u32 = 0;
 const KEY: u32 = 7;
+/// Bytes of a section.
+const SECTION: u64 = 1 << 20;
 
 /// Words of the window: written by the peer at random whenever they are read, or as they were set.
 struct Hostile {
@@ -34,11 +38,14 @@ struct Hostile {
 impl Hostile {
     fn new(chance: &mut Chance) -> Self {
         let nodes = 2 + u32::try_from(chance.below(7)).unwrap_or(0);
+        let Some(lanes) = Lanes::new(nodes, SECTION) else {
+            panic!("a section has room for all lanes");
+        };
         Self {
             geometry: Geometry {
                 node: NODE,
                 nodes,
-                window_size: 1 << 20,
+                lanes,
             },
             chance: RefCell::new(Chance::new(chance.any())),
             counters: Cell::new((0, 0)),
@@ -47,10 +54,11 @@ impl Hostile {
         }
     }
 
-    /// Checks that an access is to a word of the writer's area.
-    fn check(offset: usize, writer: u32) {
-        let base = area(writer).unwrap_or(usize::MAX);
+    /// Checks that an access is to a word of the area at the start of a lane. Returns its place there.
+    fn check(offset: usize, lane: Result<Range<usize>>) -> Result<usize> {
+        let base = lane?.start;
         assert!(offset >= base && offset - base <= AREA_SIZE - 8 && offset % 8 == 0);
+        Ok(offset - base)
     }
 }
 
@@ -60,10 +68,9 @@ impl Words for Hostile {
     }
 
     fn read(&self, offset: usize) -> Result<u64> {
-        Self::check(offset, PEER);
+        let at = Self::check(offset, self.geometry.inbound(PEER))?;
         let mut chance = self.chance.borrow_mut();
         let (produced, consumed) = self.counters.get();
-        let at = offset % AREA_SIZE;
         let slots = u32::try_from(1 + chance.below(64)).unwrap_or(1);
         let counter = |count| {
             let counter = Counter::NONE.with(Counter::KEY, KEY);
@@ -75,10 +82,10 @@ impl Words for Hostile {
         Ok(match AreaRegister::decode(at) {
             Some(AreaRegister::MAGIC) => 0x6b6e_696c_616d_6475,
             Some(AreaRegister::VERSIONS) => {
-                let versions = Versions::NONE.with(Versions::LOWEST, 1);
-                versions.with(Versions::HIGHEST, 1).bits()
+                let versions = Versions::NONE.with(Versions::LOWEST, 2);
+                versions.with(Versions::HIGHEST, 2).bits()
             }
-            Some(AreaRegister::SECTION) => 1 << 20,
+            Some(AreaRegister::SECTION) => SECTION,
             Some(AreaRegister::SHAPE) => {
                 let shape = Shape::NONE.with(Shape::NODES, self.geometry.nodes);
                 shape.with(Shape::SLOTS, slots).bits()
@@ -99,7 +106,7 @@ impl Words for Hostile {
 
     fn write(&self, peer: u32, offset: usize, value: u64) -> Result {
         assert_eq!(peer, PEER);
-        Self::check(offset, NODE);
+        Self::check(offset, self.geometry.outbound(peer))?;
         self.written.set(self.written.get().wrapping_add(value));
         Ok(())
     }
