@@ -420,4 +420,41 @@ mod tests {
         assert_eq!((section.paid(), section.alloc.used()), (0, 0));
         Ok(())
     }
+
+    #[test]
+    fn a_peer_has_its_own_lane_and_no_more() -> Result {
+        let section = Section::new()?;
+        for page in 2..2 + PAGES {
+            assert_eq!(section.range(1)?.offset(), page * PAGE_SIZE);
+        }
+        assert_eq!(section.range(1), Err(ENOSPC));
+        assert_eq!(section.range(2)?.offset(), 12 * PAGE_SIZE);
+        // This node, and what is no node.
+        for writer in [0, 7] {
+            assert_eq!(section.range(writer), Err(ENOSPC));
+        }
+        assert_eq!(section.range(8), Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn a_peer_names_ranges_of_the_lane_only() {
+        let lane = 65536..131072;
+        let of_peer = |offset, length| WindowRange::of_peer(offset, length, &lane).is_ok();
+        assert!(of_peer(65536 + 8192, 65536 - 8192) && of_peer(126976, 4096));
+        for (offset, length) in [
+            (0, 4096),
+            (65536, 4096),
+            (65536 + 4096, 8192),
+            (126976, 8192),
+            (131072, 4096),
+            (73728, 0),
+            (73728, 4095),
+            (73729, 4096),
+            (u64::MAX - 4095, 4096),
+            (73728, u64::MAX - 4095),
+        ] {
+            assert!(!of_peer(offset, length));
+        }
+    }
 }
