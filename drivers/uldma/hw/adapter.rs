@@ -213,9 +213,7 @@ impl Adapter {
         let lanes = lanes_of(window_len, nodes)?;
 
         let has_queue = methods & 1 << uapi::ULDMA_METHOD_QUEUE != 0;
-        let has_lists =
-            version.get(Version::MINOR) >= layout::VERSION_WITH_LISTS.get(Version::MINOR);
-        let sends_packets = has_lists && params::network() != 0;
+        let sends_packets = params::network() != 0;
         let queues = match contexts.saturating_sub(2) {
             _ if !has_queue => 0,
             left if left >= KERNEL_QUEUES && sends_packets => KERNEL_QUEUES,
@@ -228,13 +226,6 @@ impl Adapter {
         } else {
             None
         };
-        // The major version is the driver's.
-        let has_endpoints =
-            version.get(Version::MINOR) >= layout::VERSION_WITH_ENDPOINTS.get(Version::MINOR);
-        let has_streams = has_queue
-            && version.get(Version::MINOR) >= layout::VERSION_WITH_STREAMS.get(Version::MINOR);
-        let has_network_vector = u32::from(layout::VECTOR_NETWORK) < IrqVectors::MOST
-            && version.get(Version::MINOR) >= layout::VERSION_WITH_NETWORK.get(Version::MINOR);
         let geometry = Geometry {
             backend: Backend::Adapter,
             node,
@@ -246,18 +237,12 @@ impl Adapter {
             // As many as a directory of a reasonable size can name.
             page_capacity: 1 << (shadow_shift - page_shift).min(MAX_PAGE_SHIFT),
             region_capacity: layout::REGION_SLOTS,
-            endpoint_capacity: if has_queue && has_endpoints {
-                layout::MAX_ENDPOINTS
-            } else {
-                0
-            },
-            has_streams,
+            endpoint_capacity: if has_queue { layout::MAX_ENDPOINTS } else { 0 },
+            has_streams: has_queue,
             lanes,
             window_cached: false,
-            is_optimistic: version.get(Version::MINOR)
-                >= layout::VERSION_WITH_OPTIMISTIC.get(Version::MINOR),
-            window_regions: version.get(Version::MINOR)
-                >= layout::VERSION_WITH_WINDOW_REGIONS.get(Version::MINOR),
+            is_optimistic: true,
+            window_regions: true,
         };
         let masks = [IrqMask::new()?, IrqMask::new()?, IrqMask::new()?];
         Ok(pin_init!(Self {
@@ -266,7 +251,7 @@ impl Adapter {
             geometry,
             contexts,
             queues,
-            has_network_vector,
+            has_network_vector: u32::from(layout::VECTOR_NETWORK) < IrqVectors::MOST,
             masks,
             context_pages,
             context_frame,

@@ -52,7 +52,7 @@ pub const MSIX_VECTORS: u16 = 3;
 pub const VECTOR_EVENT: u16 = 0;
 /// Vector for doorbell bit 0 alone, so that its handler reads no register.
 pub const VECTOR_CONTROL: u16 = 1;
-/// Vector for doorbell bit 31 alone, since [`VERSION_WITH_NETWORK`]; before, [`VECTOR_EVENT`] has it.
+/// Vector for doorbell bit 31 alone.
 pub const VECTOR_NETWORK: u16 = 2;
 
 registers! {
@@ -163,20 +163,7 @@ pub const TOUCH_OLDEST: u64 = 64;
 /// Value of [`reg::ID`]: "UDMA".
 pub const ID_MAGIC: u32 = 0x414d_4455;
 /// Value of [`reg::VERSION`].
-pub const VERSION: Version = Version::from_bits(0x0002_0007);
-/// The first [`VERSION`] that has endpoints.
-pub const VERSION_WITH_ENDPOINTS: Version = Version::from_bits(0x0002_0001);
-/// The first [`VERSION`] that has [`VECTOR_NETWORK`].
-pub const VERSION_WITH_NETWORK: Version = Version::from_bits(0x0002_0002);
-/// The first [`VERSION`] that has regions with [`RegionFlags::WINDOW`].
-pub const VERSION_WITH_WINDOW_REGIONS: Version = Version::from_bits(0x0002_0003);
-/// The first [`VERSION`] whose messages may be in memory given by lists: [`DescriptorFlags::LIST`].
-pub const VERSION_WITH_LISTS: Version = Version::from_bits(0x0002_0004);
-/// The first [`VERSION`] that has [`EndpointFlags::STREAM`], and notes sends that fail at the endpoint.
-pub const VERSION_WITH_STREAMS: Version = Version::from_bits(0x0002_0006);
-/// The first [`VERSION`] that has optimistic entries, a [touch page](reg::TOUCH_PAGE) and
-/// [page requests](reg::PAGE_REQUESTS).
-pub const VERSION_WITH_OPTIMISTIC: Version = Version::from_bits(0x0002_0007);
+pub const VERSION: Version = Version::from_bits(0x0003_0000);
 /// Number of nodes that a link can join.
 pub const MAX_NODES: usize = 8;
 /// Number of scratchpads of each node.

@@ -48,8 +48,7 @@ word! {
         /// Of a send, or of a receive descriptor of a
         /// [`PRIVILEGED`](super::EndpointFlags::PRIVILEGED) endpoint: the memory is no region but a list of
         /// [`Segment`](super::Segment). The bus address of the list is in place of the byte in the region,
-        /// and their number in place of the region. Since
-        /// [`VERSION_WITH_LISTS`](super::VERSION_WITH_LISTS).
+        /// and their number in place of the region.
         LIST = 10;
     }
 }

@@ -2,6 +2,8 @@
 
 //! Accesses to the BARs: decodes bar, offset and width, and calls the model.
 
+use std::ops::Range;
+
 use crate::fault::Fault;
 use crate::layout::{
     Control, ControlRegister as Reg, DeviceStatus, EventCauses, Invalidation, KernelAddress,
@@ -128,13 +130,18 @@ impl Model {
         }
     }
 
-    /// Counts a trapped access to the window. Returns true if the window answers.
-    pub fn window_access(&mut self, node: usize) -> bool {
+    /// Counts a trapped access of `node` to bytes of the window. Returns true if the window answers,
+    /// which it does only where the node reaches it.
+    pub fn window_access(&mut self, node: usize, bytes: &Range<u64>) -> bool {
+        let areas = self.shape.areas(node, self.nodes.len());
         let Some(node) = self.nodes.get_mut(node) else {
             return false;
         };
         node.counters.window_accesses += 1;
-        node.answers()
+        let reaches = |area: &Range<u64>| area.start <= bytes.start && bytes.end <= area.end;
+        let is_own = areas.iter().any(reaches);
+        node.counters.window_foreign += u64::from(!is_own);
+        is_own && node.answers()
     }
 
     /// Bytes of each node's section of the window.

@@ -201,16 +201,24 @@ impl<'a> Session<'a> {
         if size > 0 {
             flags |= VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
         }
-        // A client maps only the areas that are listed, even if the only area is the whole region.
+        // A client maps only the areas that are listed. What is in none is trapped, and not answered.
         let mut capability = Vec::new();
         if index == BAR_WINDOW {
             flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
-            // Kind and version, offset of the next capability, number of areas, and one area.
-            for word in [VFIO_REGION_INFO_CAP_SPARSE_MMAP | (1 << 16), 0, 1, 0] {
+            let areas = self.device.areas(self.node);
+            // Kind and version, offset of the next capability, number of areas, and the areas.
+            for word in [
+                VFIO_REGION_INFO_CAP_SPARSE_MMAP | (1 << 16),
+                0,
+                areas.len() as u32,
+                0,
+            ] {
                 capability.extend(word.to_le_bytes());
             }
-            capability.extend(0u64.to_le_bytes());
-            capability.extend(size.to_le_bytes());
+            for area in areas {
+                capability.extend(area.start.to_le_bytes());
+                capability.extend((area.end - area.start).to_le_bytes());
+            }
         }
         let whole = INFO + capability.len() as u32;
         let first = if capability.is_empty() { 0 } else { INFO };
@@ -324,8 +332,9 @@ impl<'a> Session<'a> {
 
     /// Counts a trapped access to the window. Returns true if the window serves it.
     fn window_answers(&self, offset: u64, length: usize) -> bool {
-        let room = self.device.shape().window_size.saturating_sub(offset);
-        self.device.with(|model, _| model.window_access(self.node)) && room >= length as u64
+        let bytes = offset..offset.saturating_add(length as u64);
+        self.device
+            .with(|model, _| model.window_access(self.node, &bytes))
     }
 
     fn region_read(&self, request: &Request) -> io::Result<Reply<'a>> {

@@ -13,6 +13,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -185,6 +186,11 @@ impl Device {
     /// Returns the parameters that do not change while the device runs.
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Returns the parts of the window that a node reaches: [`Shape::areas`].
+    pub fn areas(&self, node: usize) -> Vec<Range<u64>> {
+        self.shape.areas(node, self.memories.len())
     }
 
     /// Returns the timing parameters.

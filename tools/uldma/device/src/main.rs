@@ -17,7 +17,7 @@ use uldma_device::abi::Method;
 use uldma_device::device::Device;
 use uldma_device::engine::Speed;
 use uldma_device::fault::Fault;
-use uldma_device::layout::{DEFAULT_CONTEXTS, MAX_CONTEXTS, MAX_NODES};
+use uldma_device::layout::{Lanes, DEFAULT_CONTEXTS, LANE_STEP, MAX_CONTEXTS, MAX_NODES};
 use uldma_device::method::Compare;
 use uldma_device::node::{Shape, LARGEST_PAGE_SHIFT};
 use uldma_device::ratelimit::RateLimitedLog;
@@ -118,15 +118,12 @@ struct Options {
     fault: Vec<(Fault, Option<usize>)>,
 }
 
-/// Minimum bytes of the window for each node.
-const SMALLEST_SECTION: u64 = 4096;
-
 fn window_size(text: &str) -> Result<u64, String> {
     let size: u64 = text.parse().map_err(|error| format!("{error}"))?;
-    if size.is_power_of_two() && (2 * SMALLEST_SECTION..=1 << 40).contains(&size) {
+    if size.is_power_of_two() && (2 * LANE_STEP..=1 << 40).contains(&size) {
         Ok(size)
     } else {
-        Err("not a power of two from 8192 to 2^40".into())
+        Err("not a power of two from 131072 to 2^40".into())
     }
 }
 
@@ -234,6 +231,11 @@ fn run(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns true if a window of `size` bytes has room for the lanes of `nodes` nodes.
+fn has_lanes(size: u64, nodes: usize) -> bool {
+    Lanes::new(nodes as u32, size / nodes.next_power_of_two() as u64).is_some()
+}
+
 /// Limits the rate of messages about panics, which a guest may cause repeatedly.
 fn limit_panics() {
     let errors = RateLimitedLog::default();
@@ -248,8 +250,8 @@ fn main() -> ExitCode {
     let nodes = options.socket.len();
     let problem = if !(2..=MAX_NODES).contains(&nodes) {
         Some("--socket must be given once for each of 2 to 8 nodes")
-    } else if options.window_size / (nodes.next_power_of_two() as u64) < SMALLEST_SECTION {
-        Some("--window-size leaves less than a page of window for each node")
+    } else if !has_lanes(options.window_size, nodes) {
+        Some("--window-size leaves less than 64 KiB of window for each two nodes")
     } else if options.shadow_bits < contexts_bits + LARGEST_PAGE_SHIFT {
         Some("--shadow-bits leaves less than a page of shadow space for each context")
     } else {

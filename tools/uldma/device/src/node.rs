@@ -2,6 +2,8 @@
 
 //! The function of one node: its registers and state, as far as they do not depend on other nodes.
 
+use std::ops::Range;
+
 use crate::abi::Method;
 use crate::completion::StatusPage;
 use crate::config::{BarSizes, Config};
@@ -10,7 +12,7 @@ use crate::doorbell::Doorbell;
 use crate::fault::{Fault, Faults};
 use crate::irq::Vectors;
 use crate::layout::{
-    ContextControl, ContextRegister as Reg, EventCauses, KernelAddress, Key, Running, Word,
+    ContextControl, ContextRegister as Reg, EventCauses, KernelAddress, Key, Lanes, Running, Word,
     SCRATCHPADS, VECTOR_CONTROL, VECTOR_EVENT, VECTOR_NETWORK,
 };
 use crate::memory::GuestMemory;
@@ -53,6 +55,28 @@ impl Shape {
     /// Returns the bytes of the section of the window that each of `nodes` nodes has.
     pub fn section_size(&self, nodes: usize) -> u64 {
         self.window_size / nodes.next_power_of_two() as u64
+    }
+
+    /// Returns the parts of the window that `node` reaches, one of `nodes`: its own section, and of each
+    /// other section the lane that it writes. They are sorted, and no two of them touch.
+    pub fn areas(&self, node: usize, nodes: usize) -> Vec<Range<u64>> {
+        let size = self.section_size(nodes);
+        let lanes = Lanes::new(nodes as u32, size);
+        let mut areas: Vec<Range<u64>> = Vec::new();
+        for owner in 0..nodes {
+            let start = owner as u64 * size;
+            let lane = match owner == node {
+                true => Some(0..size),
+                false => lanes.and_then(|lanes| lanes.lane(owner as u32, node as u32)),
+            };
+            let Some(lane) = lane else { continue };
+            let area = start + lane.start..start + lane.end;
+            match areas.last_mut() {
+                Some(last) if last.end == area.start => last.end = area.end,
+                _ => areas.push(area),
+            }
+        }
+        areas
     }
 }
 

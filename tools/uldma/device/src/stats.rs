@@ -66,6 +66,8 @@ pub struct NodeCounters {
     pub shadow_stores: u64,
     /// Accesses to the window that were trapped.
     pub window_accesses: u64,
+    /// Of these, those to what other nodes write or read.
+    pub window_foreign: u64,
     /// Accesses of a width, at a place or in a state that the device does not serve.
     pub bad_accesses: u64,
     /// Doorbells rung at peers.

@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use common::host::{start, wait_for, Host};
+use common::host::{start, start_nodes, wait_for, Host};
 use common::rig::of_context;
 use common::{pattern, Descriptor, BASE, FREE, PAGE};
 use rustix::fs::FallocateFlags;
@@ -158,6 +158,51 @@ fn a_host_that_leaves_and_comes_back() {
     );
 }
 
+#[test]
+fn a_node_reaches_its_section_and_its_lanes() {
+    let names = ["a", "b", "c"];
+    let directory = TempDir::new().unwrap();
+    let device = start_nodes(directory.path(), SHAPE, &names, Speed::default());
+    let connect = |name| Host::connect(&directory.path().join(name), MEMORY);
+    let [mut first, mut second, mut third] = names.map(connect);
+    let section = SHAPE.window_size / 4;
+    let lane = section / 2;
+    assert_eq!(first.get(reg::WINDOW_SIZE), section);
+    let areas = |host: &Host| {
+        let areas = &host.client.region(BAR_WINDOW).unwrap().sparse_areas;
+        let areas = areas.iter().map(|area| (area.offset, area.size));
+        areas.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        areas(&first),
+        [(0, section + lane), (2 * section, lane)],
+        "the first lane of the others"
+    );
+    assert_eq!(
+        areas(&second),
+        [(0, lane), (section, section), (2 * section + lane, lane)]
+    );
+    assert_eq!(
+        areas(&third),
+        [(lane, lane), (section + lane, lane + section)]
+    );
+
+    // What the first writes for the second.
+    let place = section + 8;
+    first.store(BAR_WINDOW, place, 8, 77);
+    assert_eq!(second.load(BAR_WINDOW, place, 8), 77);
+    assert_eq!(third.load(BAR_WINDOW, place, 8), u64::MAX);
+    third.store(BAR_WINDOW, place, 8, 99);
+    assert_eq!(second.load(BAR_WINDOW, place, 8), 77);
+    // Half of it is of another.
+    third.store(BAR_WINDOW, section + lane - 4, 8, u64::MAX >> 1);
+    assert_eq!(second.load(BAR_WINDOW, section + lane - 4, 8), 0);
+    let foreign = |node: usize| {
+        let report = device.with(|model, _| model.report());
+        report.nodes[node].counters.window_foreign
+    };
+    assert_eq!([0, 1, 2].map(foreign), [0, 0, 3]);
+}
 #[test]
 fn a_function_reset() {
     let (_directory, mut first, mut second) = pair(Speed::default());

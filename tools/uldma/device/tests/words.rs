@@ -82,7 +82,7 @@ fn exact_fields() {
     assert_eq!(what.bits(), 0x0200_0000_ffff_ffff);
     assert_eq!(
         (VERSION.get(Version::MAJOR), VERSION.get(Version::MINOR)),
-        (2, 7)
+        (3, 0)
     );
     let key = Key::from_bits(u64::MAX).try_with(Key::CONTEXT, 5).unwrap();
     assert_eq!(key.bits(), u64::MAX - 10);

@@ -29,8 +29,18 @@ use super::{Guest, BASE, PAGES, REGIONS};
 
 /// Starts a device with two nodes, whose sockets are `a` and `b` in a directory.
 pub(crate) fn start(directory: &Path, shape: Shape, speed: Speed) -> Arc<Device> {
-    let device = Arc::new(Device::new(shape, 2, speed).unwrap());
-    for (node, name) in ["a", "b"].into_iter().enumerate() {
+    start_nodes(directory, shape, &["a", "b"], speed)
+}
+
+/// Serves a device of nodes with these names from sockets of the same names.
+pub(crate) fn start_nodes(
+    directory: &Path,
+    shape: Shape,
+    names: &[&str],
+    speed: Speed,
+) -> Arc<Device> {
+    let device = Arc::new(Device::new(shape, names.len(), speed).unwrap());
+    for (node, name) in names.iter().enumerate() {
         let listener = UnixListener::bind(directory.join(name)).unwrap();
         let device = Arc::clone(&device);
         std::thread::spawn(move || backend::serve(device, node, listener));
