@@ -2,11 +2,14 @@
 """Three nodes that everything joins at once: adapter, ivshmem, and each with itself."""
 
 import json
+import re
 
-from .. import endpoints
+from .. import endpoints, network
+from ..agent import Job
 from ..cluster import LOOPBACK_NODES, Cluster
-from ..endpoints import LOSS_TIMEOUT
+from ..endpoints import LOSS_TIMEOUT, Endpoint
 from ..module import reload
+from ..network import ping
 from ..qemu import Backend
 from ..streams import LIMIT, FileTransfer, discard_stream, send_file, send_files_each_way
 from ..topologies import THREE
@@ -22,6 +25,8 @@ START_TIMEOUT = 30.0
 PROGRAM_TIMEOUT = 240.0
 # Longer than the asking of the others takes.
 FLOOD_SECONDS = 60
+# In which the others exchange something at least once; the attack takes its own time besides.
+TRESPASS_SECONDS = 10
 # Exit status of `uldma` for a name that the peer does not have.
 TIMED_OUT = 4
 SHARED = (Backend.ADAPTER, Backend.IVSHMEM)
@@ -174,6 +179,51 @@ def peer_that_connects_to_all(pair: Cluster) -> None:
             pair.c.check(command)
     for found in joined:
         endpoints.wait_up(found)
+
+
+@case_of(THREE)
+def trespassers_get_nothing(pair: Cluster) -> None:
+    """A node reads and writes what two others write for each other, which go on; it gets nothing.
+
+    By ivshmem, which lets every node reach all of the window, the same node reads it all: so the
+    attack is one.
+    """
+    joined = {backend: endpoints.find(pair, backend) for backend in SHARED}
+    for found in joined.values():
+        endpoints.wait_up(found)
+    interfaces = network.up(joined[Backend.ADAPTER][:2])
+    again = [c.unbind() for _, _, c in joined.values()]
+    try:
+        a, b, _ = joined[Backend.ADAPTER]
+        before = a.peer(b)["generation"]
+        attacker = _trespass(pair, a, TRESPASS_SECONDS)
+        attacker.wait_output("trespass", START_TIMEOUT)
+        rounds = 0
+        while attacker.running:
+            send_file(a, b, PORT, SIZE, "--ring", "--once --ring")
+            send_file(b, a, PORT + 1, SIZE)
+            ping(interfaces[0], interfaces[1].address, "-s 1400")
+            rounds += 1
+        result = attacker.wait(START_TIMEOUT)
+        expect("0 words of others were read, 0 written" in result.stdout, f"{result}")
+        expect(result.rc == 0 and rounds > 0, f"{rounds} rounds, {result}")
+        expect(a.peer(b)["generation"] == before, f"another session with {b.name}: {a.peer(b)}")
+        result = _trespass(pair, joined[Backend.IVSHMEM][0], 0, "--ivshmem").wait(START_TIMEOUT)
+        said = re.search(r"(\d+) words of others were read, 0 written", result.stdout)
+        expect(said is not None and int(said[1]) > 0, f"ivshmem shows nothing: {result}")
+        expect(result.rc == 1, f"{result}")
+    finally:
+        for command in again:
+            pair.c.check(command)
+    for ends in joined.values():
+        endpoints.wait_up(ends)
+
+
+def _trespass(pair: Cluster, victim: Endpoint, seconds: int, options: str = "") -> Job:
+    return pair.c.spawn(
+        f"cd /kselftest/uldma && ./uldma_hostile --nodes 3 --victim {victim.number} "
+        f"--time {seconds} {options} trespass"
+    )
 
 
 @case_of(THREE)

@@ -5,11 +5,12 @@
  *
  *	uldma_hostile --list
  *	uldma_hostile [-t SECONDS] [-l MS] [-P MS] [-p PORT] [-m PORT] [-n NODES] [-v VICTIM]
- *		[-s SEED] MODE
+ *		[-s SEED] [-i] MODE
  *
  * Exits with 0 if the victim did what it should, as far as that can be seen from
  * here: at the end an honest node has to be met and answered again. What becomes
- * of the victim's programs is for these to say. The times are the victim's
+ * of the victim's programs is for these to say. With -i, the device is that of
+ * ivshmem, else the first that is found. The times are the victim's
  * link_timeout_ms and link_backoff_ms, PORT is one that a program of it listens at;
  * uldma_conn_peer does at 7000. At the port of -m another program asks for matched
  * streams.
@@ -31,6 +32,7 @@ static const struct mode *const all_modes[] = {
 	end_modes,
 	stream_modes,
 	network_modes,
+	lane_modes,
 };
 
 static void list(void)
@@ -61,6 +63,7 @@ int main(int argc, char **argv)
 		{ "nodes", required_argument, NULL, 'n' },
 		{ "victim", required_argument, NULL, 'v' },
 		{ "seed", required_argument, NULL, 's' },
+		{ "ivshmem", no_argument, NULL, 'i' },
 		{ }
 	};
 	struct hostile h = {
@@ -72,10 +75,11 @@ int main(int argc, char **argv)
 	unsigned long seconds = 3;
 	const struct mode *mode;
 	uint32_t nodes = 2;
+	bool ivshmem = false;
 	int victim = -1;
 	int option, ret;
 
-	while ((option = getopt_long(argc, argv, "t:l:P:p:m:n:v:s:", options,
+	while ((option = getopt_long(argc, argv, "t:l:P:p:m:n:v:s:i", options,
 				     NULL)) != -1) {
 		switch (option) {
 		case 'L':
@@ -105,6 +109,9 @@ int main(int argc, char **argv)
 		case 's':
 			h.seed = strtoull(optarg, NULL, 10);
 			break;
+		case 'i':
+			ivshmem = true;
+			break;
 		default:
 			return 2;
 		}
@@ -116,7 +123,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	setlinebuf(stdout);
-	ret = hostile_open(&h, nodes, victim);
+	ret = hostile_open(&h, nodes, victim, ivshmem);
 	if (ret) {
 		fprintf(stderr, "no device in our hands: %s\n", strerror(-ret));
 		return ret == -ENODEV ? SKIPPED : 1;

@@ -155,7 +155,7 @@ static int turn_on(const char *device)
 	return ret;
 }
 
-int hostile_open(struct hostile *h, uint32_t nodes, int victim)
+int hostile_open(struct hostile *h, uint32_t nodes, int victim, bool ivshmem)
 {
 	struct dirent *entry;
 	char device[64];
@@ -170,7 +170,7 @@ int hostile_open(struct hostile *h, uint32_t nodes, int victim)
 		snprintf(device, sizeof(device), "%.60s", entry->d_name);
 		id = sysfs_number(device, "device") << 16 |
 		     sysfs_number(device, "vendor");
-		if (id == ADAPTER_ID || id == IVSHMEM_ID)
+		if ((id == ADAPTER_ID && !ivshmem) || id == IVSHMEM_ID)
 			break;
 	}
 	closedir(dir);

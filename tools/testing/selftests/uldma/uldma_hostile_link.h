@@ -138,8 +138,11 @@ struct hostile {
 	uint64_t until;
 };
 
-/* Maps the device, which no driver has: 0 or a negated errno. */
-int hostile_open(struct hostile *h, uint32_t nodes, int victim);
+/*
+ * Maps a device that no driver has, one of ivshmem if so asked, else the first: 0 or
+ * a negated errno.
+ */
+int hostile_open(struct hostile *h, uint32_t nodes, int victim, bool ivshmem);
 
 uint64_t hostile_now(void);
 uint64_t hostile_random(void);
@@ -226,7 +229,7 @@ struct mode {
 
 /*
  * Those of handshakes and rings, of messages, of ends, of matched streams, of the
- * network, and those without a plan; a name of NULL ends each.
+ * network, those without a plan, and of lanes; a name of NULL ends each.
  */
 extern const struct mode ring_modes[];
 extern const struct mode message_modes[];
@@ -234,5 +237,6 @@ extern const struct mode end_modes[];
 extern const struct mode stream_modes[];
 extern const struct mode network_modes[];
 extern const struct mode random_modes[];
+extern const struct mode lane_modes[];
 
 #endif /* __SELFTEST_ULDMA_HOSTILE_LINK_H */
