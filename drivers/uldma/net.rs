@@ -7,6 +7,7 @@
 //! groups are copied into all of them by queue 0, which never stops. Where both nodes have an adapter, its
 //! engine moves large packets from where the stack has them into pages that the receiver has posted.
 
+mod address;
 mod counters;
 mod engine;
 mod frame;

@@ -134,11 +134,11 @@ static u16 uldma_netdev_select_queue(struct net_device *dev,
 				     struct net_device *sb_dev)
 {
 	struct uldma_netdev *priv = netdev_priv(dev);
-	u8 address[ETH_ALEN];
+	u8 addresses[2 * ETH_ALEN];
 
-	if (uldma_skb_destination(skb, address))
+	if (uldma_skb_addresses(skb, addresses))
 		return 0;
-	return priv->ops->select_queue(priv->driver, address);
+	return priv->ops->select_queue(priv->driver, addresses);
 }
 
 static netdev_features_t uldma_netdev_features_check(struct sk_buff *skb,
@@ -146,12 +146,12 @@ static netdev_features_t uldma_netdev_features_check(struct sk_buff *skb,
 						     netdev_features_t features)
 {
 	struct uldma_netdev *priv = netdev_priv(dev);
-	u8 address[ETH_ALEN];
+	u8 addresses[2 * ETH_ALEN];
 	u32 offloads;
 
-	if (uldma_skb_destination(skb, address))
+	if (uldma_skb_addresses(skb, addresses))
 		return features;
-	offloads = priv->ops->offloads(priv->driver, address);
+	offloads = priv->ops->offloads(priv->driver, addresses);
 	if (!(offloads & ULDMA_NETDEV_CSUM))
 		features &= ~(NETIF_F_CSUM_MASK | NETIF_F_GSO_MASK);
 	if (!(offloads & ULDMA_NETDEV_GSO))

@@ -87,7 +87,7 @@ struct uldma_offload {
 };
 
 u32 uldma_skb_len(const struct sk_buff *skb);
-int uldma_skb_destination(const struct sk_buff *skb, u8 *address);
+int uldma_skb_addresses(const struct sk_buff *skb, u8 *addresses);
 int uldma_skb_offload(const struct sk_buff *skb, struct uldma_offload *offload);
 int uldma_skb_copy_toio(struct sk_buff *skb, u32 from, u32 count,
 			void __iomem *to);

@@ -21,9 +21,10 @@ u32 uldma_skb_len(const struct sk_buff *skb)
 	return skb->len;
 }
 
-int uldma_skb_destination(const struct sk_buff *skb, u8 *address)
+/* Copies the addresses of the Ethernet header: destination and source. */
+int uldma_skb_addresses(const struct sk_buff *skb, u8 *addresses)
 {
-	return skb_copy_bits(skb, 0, address, ETH_ALEN);
+	return skb_copy_bits(skb, 0, addresses, 2 * ETH_ALEN);
 }
 
 int uldma_skb_offload(const struct sk_buff *skb, struct uldma_offload *offload)

@@ -86,6 +86,8 @@ counters! {
     rx_engine,
     /// Packets that were dropped for lack of memory.
     rx_dropped,
+    /// Packets that were dropped because their source is not the peer.
+    rx_foreign,
     /// Packets that were dropped because their offloads do not fit them, or are not offered.
     rx_errors,
     /// Number of times that the peer's doorbell rang for packets.

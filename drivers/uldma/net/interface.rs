@@ -34,6 +34,10 @@ use kernel::{
 };
 
 use super::{
+    address::{
+        address_of,
+        node_of, //
+    },
     counters::{
         self,
         Count, //
@@ -89,31 +93,11 @@ mod agreement;
 
 use agreement::Agreement;
 
-/// The first bytes of the address of each node: locally administered.
-const PREFIX: [u8; 3] = [0x02, 0x75, 0x6c];
-
 /// The queue of no peer, whose poll unmasks the doorbell after polls that have found nothing.
 const UNMASKING: u32 = 0;
 
 /// Maximum bytes of one poll: as many as a budget of packets of the usual MTU has.
 const POLL_BYTES: u64 = 64 * 1514;
-
-/// Returns the address of `node`, for device `device` of this machine.
-fn address_of(device: u32, node: u32) -> MacAddress {
-    let [a, b, c] = PREFIX;
-    // There are at most 64 devices, and 8 nodes.
-    let [device, ..] = device.to_le_bytes();
-    let [node, ..] = node.to_le_bytes();
-    MacAddress([a, b, c, device, 0, node])
-}
-
-/// Returns the node of an address. The number of the device is a matter of that node.
-fn node_of(address: MacAddress) -> Option<u32> {
-    let MacAddress([a, b, c, _, 0, node]) = address else {
-        return None;
-    };
-    ([a, b, c] == PREFIX).then_some(node.into())
-}
 
 struct Control {
     /// The administrator has the interface up.
@@ -469,7 +453,7 @@ impl Driver for Interface {
 
     fn transmit(&self, handle: Handle<'_>, skb: SkBuff) {
         let hw = Hw::new(handle.parent(), &*self.hw);
-        let Ok(destination) = skb.destination() else {
+        let Ok((destination, _)) = skb.addresses() else {
             return;
         };
         if destination.is_multicast() {
@@ -609,22 +593,5 @@ impl Driver for Interface {
         for queue in self.queues() {
             queue.counters.values(put);
         }
-    }
-}
-
-#[kunit_tests(uldma_net_interface)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_name_nodes() {
-        for (device, node) in [(0, 0), (63, 7), (1, 5)] {
-            let address = address_of(device, node);
-            assert!(!address.is_multicast());
-            assert_eq!(node_of(address), Some(node));
-        }
-        assert_eq!(node_of(MacAddress([0x02, 0x75, 0x6d, 0, 0, 1])), None);
-        assert_eq!(node_of(MacAddress([0x02, 0x75, 0x6c, 0, 1, 1])), None);
-        assert!(MacAddress([255; 6]).is_multicast());
     }
 }

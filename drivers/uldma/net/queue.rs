@@ -13,6 +13,7 @@ use kernel::{
 };
 
 use super::{
+    address::node_of,
     counters::Counters,
     moderation::{
         Costs,
@@ -404,8 +405,16 @@ impl PeerQueue {
                 Taken::Void => (),
                 Taken::Packet(skb, offload) => {
                     let length = u64::from(skb.len());
-                    let is_multicast = skb.destination().is_ok_and(|to| to.is_multicast());
                     bytes = bytes.saturating_add(length);
+                    let is_multicast = match skb.addresses() {
+                        Ok((to, from)) if node_of(from) == Some(self.node) => to.is_multicast(),
+                        // No node passes packets of others on, so the peer pretends to be one.
+                        _ => {
+                            self.counters.rx_foreign.add(1);
+                            packets += 1;
+                            continue;
+                        }
+                    };
                     match poll.receive(skb, &offload) {
                         Ok(()) => {
                             self.counters.rx_packets.add(1);

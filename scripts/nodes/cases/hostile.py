@@ -2,6 +2,7 @@
 """A peer that writes what it likes into the window, by a program that has no driver above it."""
 
 import json
+import re
 from collections.abc import Sequence
 
 from .. import endpoints, network
@@ -210,6 +211,32 @@ def rings_for_no_packets_are_masked(pair: Cluster) -> None:
         b.node.run(again)
         reload(pair.a)
     endpoints.wait_up(ends)
+
+
+@case_of(USUAL, IVSHMEM)
+def packets_of_others_are_dropped(pair: Cluster) -> None:
+    """A packet whose source is not the node that sent it does not reach the stack, and is counted."""
+    ends = a, b = endpoints.of(pair)
+    endpoints.wait_up(ends)
+    again = b.unbind()
+    a.node.check(f"ip link set ul{a.device} up")
+    try:
+        before = _received(a, b)
+        said = b.node.check(f"{PROGRAM} -t 30 net-foreign", TIMEOUT)
+        [sent] = map(int, re.findall(r"(\d+) frames of others", said))
+        after = _received(a, b)
+        expect(after["rx_packets"] == before["rx_packets"], f"{after} after {before}: {said}")
+        expect(after["rx_foreign"] - before["rx_foreign"] == sent > 0, f"{after}: {said}")
+    finally:
+        b.node.run(again)
+    endpoints.wait_up(ends)
+
+
+def _received(end: Endpoint, peer: Endpoint) -> dict[str, int]:
+    """What the interface of an end has counted of the packets of a peer."""
+    said = end.node.check(f"ethtool -S ul{end.device}")
+    counted = re.findall(rf"node{peer.number}_(rx_\w+): (\d+)", said)
+    return {name: int(count) for name, count in counted}
 
 
 @case_of(USUAL, IVSHMEM)

@@ -13,7 +13,7 @@ use crate::kernel_ext::window::Window;
 
 unsafe extern "C" {
     fn uldma_skb_len(skb: *const c_void) -> u32;
-    fn uldma_skb_destination(skb: *const c_void, address: *mut [u8; 6]) -> c_int;
+    fn uldma_skb_addresses(skb: *const c_void, addresses: *mut [[u8; 6]; 2]) -> c_int;
     fn uldma_skb_offload(skb: *const c_void, offload: *mut Offload) -> c_int;
     fn uldma_skb_copy_toio(skb: *mut c_void, from: u32, count: u32, to: *mut c_void) -> c_int;
     fn uldma_skb_copy_fromio(skb: *mut c_void, to: u32, count: u32, from: *const c_void) -> c_int;
@@ -88,16 +88,17 @@ impl SkBuff {
         unsafe { uldma_skb_len(self.as_ptr()) }
     }
 
-    /// Returns the Ethernet address that it is for.
+    /// Returns the Ethernet addresses that it is for, and that it is from.
     ///
     /// # Errors
     ///
     /// `EFAULT` if it has no Ethernet header.
-    pub(crate) fn destination(&self) -> Result<MacAddress> {
-        let mut address = [0; 6];
-        // SAFETY: By the type invariant this is a packet; the address has the bytes of one.
-        to_result(unsafe { uldma_skb_destination(self.as_ptr(), &mut address) })?;
-        Ok(MacAddress(address))
+    pub(crate) fn addresses(&self) -> Result<(MacAddress, MacAddress)> {
+        let mut addresses = [[0; 6]; 2];
+        // SAFETY: By the type invariant this is a packet; there are the bytes of two addresses.
+        to_result(unsafe { uldma_skb_addresses(self.as_ptr(), &mut addresses) })?;
+        let [to, from] = addresses.map(MacAddress);
+        Ok((to, from))
     }
 
     /// Returns what the sender has left to the device.

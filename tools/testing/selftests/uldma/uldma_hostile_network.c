@@ -7,6 +7,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "uldma_hostile_link.h"
 
@@ -349,6 +350,54 @@ static int random_frames(struct hostile *h)
 	return ret;
 }
 
+/* The interface of a node, of its first device, as a source; groups are all nodes. */
+static void write_header(struct hostile *h, const struct network *n, uint64_t at, uint8_t node)
+{
+	const uint8_t header[16] = {
+		0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0x75, 0x6c, 0, 0, node,
+		/* For local experiments. */
+		0x88, 0xb5,
+	};
+	uint64_t words[2];
+
+	memcpy(words, header, sizeof(words));
+	write_range(h, n, at, le64toh(words[0]));
+	write_range(h, n, at + 8, le64toh(words[1]));
+}
+
+/* N14: frames whose source is every node but this one, and no node. */
+static int foreign_sources(struct hostile *h)
+{
+	const unsigned int count = 64;
+	uint64_t at, word, consumed = 0;
+	unsigned int sent = 0;
+	struct network n;
+	int ret = join(h, &n);
+
+	while (!ret && consumed < 2 * count) {
+		if (sent < count) {
+			/* Both blocks are in the ring, which begins with them. */
+			at = RANGE_RING + (uint64_t)sent * 128;
+			write_range(h, &n, at, 60);
+			write_range(h, &n, at + 8, 0);
+			write_header(h, &n, at + 16, (h->node + 1 + sent % 8) % 9);
+			sent++;
+			write_range(h, &n, RANGE_PRODUCED, (uint64_t)n.key << 32 | 2 * sent);
+		}
+		hostile_ring(h);
+		hostile_pause(h);
+		ret = hostile_is_up(h) ? 0 : -ENOTCONN;
+		/* That of an earlier ring may still be there. */
+		word = le64toh(*hostile_section(h, h->node, h->inbound + h->lane - RANGE_BYTES +
+						RANGE_CONSUMED));
+		consumed = word >> 32 == n.key ? (uint32_t)word : 0;
+		if (!hostile_goes_on(h))
+			ret = -ETIMEDOUT;
+	}
+	printf("%u frames of others\n", sent);
+	return ret;
+}
+
 /*
  * Withdraws its range as soon as the victim has announced its own, again and again.
  * The victim may answer the first two times at once, and then with a backoff that
@@ -383,6 +432,7 @@ const struct mode network_modes[] = {
 	{ "net-engine", "82, 84: packets that no engine moved", bad_engine },
 	{ "net-consumed", "82: takes what was not sent", consumes_too_much },
 	{ "net-flap", "89: a range that comes and goes", flaps },
+	{ "net-foreign", "N14: frames of other nodes", foreign_sources },
 	{ "net-random", "82, 84: any frames", random_frames },
 	{ }
 };
