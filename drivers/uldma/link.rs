@@ -43,6 +43,7 @@ mod session;
 pub(crate) mod throttle;
 mod turnaround;
 pub(crate) mod window_alloc;
+pub(crate) mod window_range;
 
 /// Period of the tick in milliseconds.
 pub(crate) const TICK_MS: u32 = 100;

@@ -199,7 +199,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *FAILING,
     ),
     r"link(/(?!export|segment).*)?\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
-    r"link/(lane|window_alloc)\.rs|hw/(layout/lane|geometry)\.rs": ("nodes:three", *NETWORK),
+    r"link/(lane|window_(alloc|range))\.rs|hw/(layout/lane|geometry)\.rs": ("nodes:three", *NETWORK),
     r"kernel_ext/((window|workqueue|wakeup|noio)\.rs|window\.[ch])": (
         *LINK,
         *CONNECTIONS,

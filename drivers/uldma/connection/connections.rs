@@ -48,10 +48,8 @@ use crate::{
             Hold,
             Quarantine, //
         },
-        window_alloc::{
-            Payers,
-            WindowRange, //
-        }, //
+        window_alloc::Payers,
+        window_range::WindowRange, //
     },
     mem::lmm::space::Space,
     params,

@@ -24,7 +24,7 @@ use crate::{
         page_list::PageList,
         window::Window, //
     },
-    link::window_alloc::WindowRange, //
+    link::window_range::WindowRange, //
 };
 
 /// The remote side of a copy.

@@ -38,10 +38,8 @@ use crate::{
             Connection as ConnMsg,
             RawWindowRange, //
         },
-        window_alloc::{
-            Payers,
-            WindowRange, //
-        }, //
+        window_alloc::Payers,
+        window_range::WindowRange, //
     },
     user_abi::ledger::Payer, //
 };

@@ -40,7 +40,7 @@ use crate::{
             RawWindowRange, //
         },
         peer::Peer,
-        window_alloc::WindowRange, //
+        window_range::WindowRange, //
     },
     uapi,
     user_abi::status_page::Outcome, //

@@ -33,7 +33,7 @@ use crate::{
     link::{
         polling::Polling,
         quarantine::Age,
-        window_alloc::WindowRange, //
+        window_range::WindowRange, //
     },
     params,
     uapi,

@@ -18,7 +18,7 @@ use kernel::{
 
 use super::{
     area::AREA_SIZE,
-    window_alloc::WindowRange, //
+    window_range::WindowRange, //
 };
 use crate::{
     hw::{
@@ -68,7 +68,7 @@ impl Lane {
 
     /// Plans a lane with a network of `chosen` bytes, or of a default size for 0, if there is room.
     fn new(lane: Range<usize>, chosen: Option<usize>) -> Self {
-        let start = lane.start + AREA_SIZE;
+        let start = (lane.start + AREA_SIZE).next_multiple_of(PAGE_SIZE);
         let capacity = lane.end.saturating_sub(start);
         let bytes = chosen.map_or(0, |chosen| match chosen {
             0 => (capacity / PART).clamp(LEAST, MOST),

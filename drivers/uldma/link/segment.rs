@@ -50,10 +50,8 @@ use crate::{
             Age,
             Hold, //
         },
-        window_alloc::{
-            WindowAllocator, //
-            WindowRange,
-        },
+        window_alloc::WindowAllocator,
+        window_range::WindowRange,
         Link, //
     },
     user_abi::{

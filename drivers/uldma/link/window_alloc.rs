@@ -30,21 +30,19 @@ use kernel::{
 };
 
 use super::{
-    area::AREA_SIZE,
     lane::Lane,
     quarantine::{
         Hold,
         Quarantine, //
-    }, //
+    },
+    window_range::WindowRange, //
 };
 use crate::{
     hw::{
         layout::MAX_NODES,
-        Geometry,
-        SegmentDoorbells, //
+        Geometry, //
     },
     kernel_ext::{
-        errno::eproto,
         nospec,
         range_alloc::RangeAllocator, //
     },
@@ -84,69 +82,6 @@ struct Ranges {
     used: RBTree<usize, Allocated>,
     /// Apart from the others, so that a tick passes no range in use.
     quarantined: RBTree<usize, Allocated>,
-}
-
-/// A range of a section.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WindowRange {
-    /// First page.
-    page: usize,
-    pages: usize,
-}
-
-impl WindowRange {
-    /// Checks a range that a peer names in its section, where this node has `lane`.
-    ///
-    /// # Errors
-    ///
-    /// `EPROTO` if the range is empty, not aligned to pages, outside of the lane, or begins where the
-    /// lane has its area of the control channel.
-    pub(crate) fn of_peer(offset: u64, length: u64, lane: &Range<usize>) -> Result<Self> {
-        let offset = usize::try_from(offset).map_err(|_| eproto())?;
-        let length = usize::try_from(length).map_err(|_| eproto())?;
-        let end = offset.checked_add(length).ok_or_else(eproto)?;
-        if length == 0
-            || offset % PAGE_SIZE != 0
-            || length % PAGE_SIZE != 0
-            || offset < lane.start + AREA_SIZE
-            || end > lane.end
-        {
-            return Err(eproto());
-        }
-        Ok(Self {
-            page: offset >> PAGE_SHIFT,
-            pages: length >> PAGE_SHIFT,
-        })
-    }
-
-    /// Returns the range of `length` bytes at `offset`, which are whole pages.
-    pub(super) fn new(offset: usize, length: usize) -> Option<Self> {
-        let is_whole = offset % PAGE_SIZE == 0 && length % PAGE_SIZE == 0;
-        (is_whole && length > 0).then_some(Self {
-            page: offset >> PAGE_SHIFT,
-            pages: length >> PAGE_SHIFT,
-        })
-    }
-
-    /// Returns the byte offset in the section.
-    pub(crate) fn offset(&self) -> usize {
-        self.page << PAGE_SHIFT
-    }
-
-    /// Returns the length in bytes.
-    pub(crate) fn length(&self) -> usize {
-        self.pages << PAGE_SHIFT
-    }
-
-    /// Pages.
-    pub(crate) fn pages(&self) -> usize {
-        self.pages
-    }
-
-    /// Returns the doorbell of a segment in the range.
-    pub(crate) fn doorbell(&self) -> SegmentDoorbells {
-        SegmentDoorbells::of_page(self.page)
-    }
 }
 
 /// Returns the pages of the lane of `peer` that can be allocated; none if there is no such peer.
@@ -218,14 +153,14 @@ impl WindowAllocator {
         };
         let node = reserved.into_node(page, allocated);
         self.ranges.lock().used.insert(node);
-        Ok(WindowRange { page, pages })
+        Ok(WindowRange::of_pages(page, pages))
     }
 
     /// Frees a range in use, which no peer writes any more.
     pub(crate) fn free(&self, range: WindowRange) {
         // Before the next range can begin there.
-        let allocated = self.ranges.lock().used.remove(&range.page);
-        self.give_back(range.page, allocated);
+        let allocated = self.ranges.lock().used.remove(&range.first_page());
+        self.give_back(range.first_page(), allocated);
     }
 
     /// Ends the use of a range: quarantines it if `hold` returns what its peer holds of it, or frees it.
@@ -235,19 +170,19 @@ impl WindowAllocator {
         let allocated = {
             let mut ranges = self.ranges.lock();
             let Ranges { used, quarantined } = &mut *ranges;
-            match (hold(), used.get_mut(&range.page)) {
+            match (hold(), used.get_mut(&range.first_page())) {
                 (Some(hold), Some(allocated)) => {
                     allocated.hold = Some(hold);
-                    if let Some(node) = used.remove_node(&range.page) {
+                    if let Some(node) = used.remove_node(&range.first_page()) {
                         quarantined.insert(node);
                     }
                     return;
                 }
-                (None, Some(_)) => used.remove(&range.page),
+                (None, Some(_)) => used.remove(&range.first_page()),
                 (_, None) => None,
             }
         };
-        self.give_back(range.page, allocated);
+        self.give_back(range.first_page(), allocated);
     }
 
     /// Takes back `count` holds of `peer` of the quarantined range at byte `offset`, if there is one.
@@ -435,26 +370,5 @@ mod tests {
         }
         assert_eq!(section.range(8), Err(EINVAL));
         Ok(())
-    }
-
-    #[test]
-    fn a_peer_names_ranges_of_the_lane_only() {
-        let lane = 65536..131072;
-        let of_peer = |offset, length| WindowRange::of_peer(offset, length, &lane).is_ok();
-        assert!(of_peer(65536 + 8192, 65536 - 8192) && of_peer(126976, 4096));
-        for (offset, length) in [
-            (0, 4096),
-            (65536, 4096),
-            (65536 + 4096, 8192),
-            (126976, 8192),
-            (131072, 4096),
-            (73728, 0),
-            (73728, 4095),
-            (73729, 4096),
-            (u64::MAX - 4095, 4096),
-            (73728, u64::MAX - 4095),
-        ] {
-            assert!(!of_peer(offset, length));
-        }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     kernel_ext::net::skb::SkBuff,
     link::{
         area::Counter,
-        window_alloc::WindowRange, //
+        window_range::WindowRange, //
     },
 };
 

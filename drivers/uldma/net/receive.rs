@@ -35,7 +35,7 @@ use crate::{
     },
     link::{
         area::Counter,
-        window_alloc::WindowRange, //
+        window_range::WindowRange, //
     },
 };
 

@@ -46,7 +46,7 @@ use crate::{
     },
     link::{
         message::NetworkEndpoint,
-        window_alloc::WindowRange, //
+        window_range::WindowRange, //
     },
     uapi::{
         self,

@@ -54,7 +54,7 @@ use crate::{
     },
     link::{
         area::Counter,
-        window_alloc::WindowRange, //
+        window_range::WindowRange, //
     },
     params, //
 };

@@ -47,7 +47,7 @@ use crate::{
             Network,
             NetworkEndpoint, //
         },
-        window_alloc::WindowRange,
+        window_range::WindowRange,
         Link, //
     },
     params, //

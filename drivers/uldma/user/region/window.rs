@@ -12,7 +12,7 @@ use kernel::prelude::*;
 use crate::{
     device::Shared,
     kernel_ext::errno::eopnotsupp,
-    link::window_alloc::WindowRange,
+    link::window_range::WindowRange,
     mem::tpt::{
         Proof,
         RegionSlot,
