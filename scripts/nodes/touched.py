@@ -198,8 +198,15 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
         *CONNECTIONS,
         *FAILING,
     ),
-    r"link(/(?!export|segment).*)?\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
-    r"link/(lane|window_(alloc|range))\.rs|hw/(layout/lane|geometry)\.rs": ("nodes:three", *NETWORK),
+    r"link/(lane|window_(alloc|range))\.rs": (
+        r"nodes:three\.",
+        *LINK,
+        *CONNECTIONS,
+        *EXPORTS,
+        *NETWORK,
+        *FAILING,
+    ),
+    r"link(/(?!export|segment|lane|window_).*)?\.rs": (*LINK, *CONNECTIONS, *EXPORTS, *FAILING),
     r"kernel_ext/((window|workqueue|wakeup|noio)\.rs|window\.[ch])": (
         *LINK,
         *CONNECTIONS,

@@ -48,8 +48,8 @@ class TableTest(unittest.TestCase):
                 self.assertTrue(any(map(pattern.fullmatch, names)))
 
     def test_tests(self) -> None:
-        """What a row names is run."""
-        names = [test.name for test in all_tests()]
+        """What a row names is run, if only by the stock kernel."""
+        names = [test.name for test in planned_tests()]
         for pattern in {what for tests in touched.TABLE.values() for what in tests}:
             with self.subTest(pattern):
                 self.assertTrue(found(names, pattern))
