@@ -170,13 +170,16 @@ impl Link for WindowLink {
     }
 
     fn ring(&self) -> Result<()> {
-        match self.outbound.ring_doorbell() {
-            Err(error) if error.errno() == Some(Errno::ESTALE) => {
-                // The peer's segment has ended: with the link, or with its process.
+        let rung = self.outbound.ring_doorbell();
+        match rung.as_ref().map_err(Error::errno) {
+            // The peer's segment has ended: with the link, or with its process.
+            Err(Some(Errno::ESTALE)) => {
                 self.check_link()?;
                 Err(Error::Closed)
             }
-            other => other,
+            // The link is down, and the segment has not ended yet.
+            Err(Some(Errno::ENOTCONN)) => Err(Error::LinkDown),
+            _ => rung,
         }
     }
 
