@@ -215,7 +215,7 @@ def rings_for_no_packets_are_masked(pair: Cluster) -> None:
 
 @case_of(USUAL, IVSHMEM)
 def packets_of_others_are_dropped(pair: Cluster) -> None:
-    """A packet whose source is not the node that sent it does not reach the stack, and is counted."""
+    """A packet whose source is not the node that sent it is dropped, and counted."""
     ends = a, b = endpoints.of(pair)
     endpoints.wait_up(ends)
     again = b.unbind()
