@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Which part of the tests runs for a change: what it touches, and a part of the rest each day.
 
-Only days on which somebody committed count: a part whose day of the calendar nobody worked on would
+Only days with commits count. A part that had its turn on a day of the calendar without any would
 wait for another round, and what no change touches could fail for weeks.
 """
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tickets of a queue, and who learns how each ends.
+//! The tickets of a queue, and the waiter that learns how each ends.
 
 use kernel::prelude::*;
 
