@@ -4,10 +4,12 @@
 //! thread runs the engine, one polls the queues, one generates doorbell storms, and one per node
 //! sends interrupts.
 //!
-//! Lock order: model, then memories by node number. The engine holds the memories without the model
-//! while it moves a chunk; a client that maps or unmaps a range holds only its own memory. So
-//! nothing is moved to or from a range after `dma_unmap` has returned. The poller holds both locks,
-//! so it polls no queue after the device has answered the access that stopped its polling.
+//! Lock order: model, then memories by node number. The engine holds the memories from the choice of
+//! a chunk until it has moved it, the latter without the model; a client that maps or unmaps a range
+//! holds only its own memory. So nothing is moved to or from a range after `dma_unmap` has returned,
+//! nor for a node that was a bus master when the chunk was chosen, once [`Device::wait_for_chunk`]
+//! has returned. The poller holds both locks, so it polls no queue after the device has answered the
+//! access that stopped its polling.
 
 use std::fmt;
 use std::fs::File;
@@ -23,7 +25,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::thread::set_current_timer_slack;
 
-use crate::engine::{Progress, Scratch, Speed};
+use crate::engine::{Job, Progress, Scratch, Speed};
 use crate::irq::Event;
 use crate::memory::GuestMemory;
 use crate::model::Model;
@@ -72,6 +74,21 @@ struct Memories<'a>(Vec<RwLockReadGuard<'a, GuestMemory>>);
 impl Memories<'_> {
     fn list(&self) -> Vec<&GuestMemory> {
         self.0.iter().map(|memory| &**memory).collect()
+    }
+}
+
+/// A chunk that the engine has chosen, with the memories that it may access.
+struct Chunk<'a> {
+    job: Job,
+    memories: Memories<'a>,
+}
+
+impl Chunk<'_> {
+    /// Moves the chunk, then gives the memories back. The error is a panic of the engine.
+    fn run(self, scratch: &mut Scratch) -> (Job, thread::Result<Progress>) {
+        let run = || self.job.run(&self.memories.list(), scratch);
+        let progress = catch_unwind(AssertUnwindSafe(run));
+        (self.job, progress)
     }
 }
 
@@ -322,7 +339,14 @@ impl Device {
         act(&mut memory.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until the chunk that is being moved, if any, has ended.
+    /// Chooses the engine's next chunk: [`Model::next`].
+    fn choose(&self, model: &mut Model, now: Instant) -> Result<Chunk<'_>, Option<Instant>> {
+        let memories = self.memories();
+        let job = model.next(now, &memories.list())?;
+        Ok(Chunk { job, memories })
+    }
+
+    /// Waits until the chunk that was chosen, if any, has been moved.
     pub fn wait_for_chunk(&self) {
         for memory in &self.memories {
             drop(memory.write().unwrap_or_else(PoisonError::into_inner));
@@ -341,14 +365,11 @@ impl Device {
             }
             let retry = model.retry();
             let earlier = |when: Option<Instant>| when.into_iter().chain(retry).min();
-            let memories = self.memories();
-            let next = model.next(now, &memories.list());
-            drop(memories);
-            match next.map_err(earlier) {
-                Ok(job) => {
+            match self.choose(&mut model, now).map_err(earlier) {
+                Ok(chunk) => {
                     drop(model);
-                    let run = || job.run(&self.memories().list(), &mut scratch);
-                    let progress = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+                    let (job, progress) = chunk.run(&mut scratch);
+                    let progress = progress.unwrap_or_else(|_| {
                         self.give_up(job.node);
                         Progress::Ended(Outcome::default())
                     });
@@ -441,6 +462,29 @@ mod tests {
     use crate::abi::Method;
     use crate::layout::{reg, BAR_CONTROL, ID_MAGIC};
     use crate::method::Compare;
+    use crate::transfer::{Transfer, Work};
+
+    const SHAPE: Shape = Shape {
+        contexts: 2,
+        shadow_bits: 30,
+        window_size: 1 << 15,
+        methods: Method::ALL,
+        compare: Compare::Full,
+    };
+
+    /// A device of two nodes that are bus masters.
+    fn started() -> Device {
+        let device = Device::new(SHAPE, 2, Speed::default()).unwrap();
+        (0..2).for_each(|node| start(&device, node));
+        device
+    }
+
+    fn start(device: &Device, node: usize) {
+        device.with(|model, _| {
+            model.attach(node);
+            model.config_store(node, 4, &[0x06, 0]);
+        });
+    }
 
     fn id(device: &Device, node: usize) -> u32 {
         device.with(|model, memories| {
@@ -453,21 +497,7 @@ mod tests {
 
     #[test]
     fn who_makes_a_thread_fail_is_off() {
-        let shape = Shape {
-            contexts: 2,
-            shadow_bits: 30,
-            window_size: 1 << 15,
-            methods: Method::ALL,
-            compare: Compare::Full,
-        };
-        let device = Device::new(shape, 2, Speed::default()).unwrap();
-        let start = |node| {
-            device.with(|model, _| {
-                model.attach(node);
-                model.config_store(node, 4, &[0x06, 0]);
-            });
-        };
-        (0..2).for_each(start);
+        let device = started();
         device.guard(|device| {
             device.with(|model, _| {
                 model.begin_for(1);
@@ -477,7 +507,26 @@ mod tests {
         assert_eq!((id(&device, 0), id(&device, 1)), (ID_MAGIC, u32::MAX));
         assert_eq!(device.with(|model, _| model.take_serving()), None);
         device.with(|model, memories| model.reset_function(1, memories));
-        start(1);
+        start(&device, 1);
         assert_eq!(id(&device, 1), ID_MAGIC);
+    }
+
+    #[test]
+    fn memories_are_held_from_the_choice_of_a_chunk() {
+        let device = started();
+        device.with(|model, _| {
+            let transfer = Transfer::new(Work::Nothing, Instant::now());
+            model.nodes[0].contexts[1].push(transfer).unwrap();
+        });
+        // As the engine does, which gives the model up before it moves the chunk.
+        let chunk = device.choose(&mut device.lock(), Instant::now()).unwrap();
+        let free = || {
+            let memories = device.memories.iter();
+            memories.filter(|memory| memory.try_write().is_ok()).count()
+        };
+        assert_eq!(free(), 0);
+        let (_, progress) = chunk.run(&mut Scratch::default());
+        assert!(progress.is_ok());
+        assert_eq!(free(), 2);
     }
 }
