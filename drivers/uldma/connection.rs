@@ -413,6 +413,8 @@ impl Connection {
         out.out_copied = state.counters.copied;
         out.out_messages = state.counters.messages;
         out.out_pin_calls = state.counters.locks;
+        state.peer_offer.describe(&mut out.out_offer);
+        out.out_uid = state.peer_offer.user;
     }
 
     /// Ends the connection, and waits until nothing is in flight on either side. If the peer does

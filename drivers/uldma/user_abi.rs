@@ -9,4 +9,5 @@ pub(crate) mod handles;
 pub(crate) mod ledger;
 pub(crate) mod miss_policy;
 pub(crate) mod mmap_offset;
+pub(crate) mod offer;
 pub(crate) mod status_page;

@@ -215,7 +215,8 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     ),
     r"(kernel_ext/)?net(/.*)?\.rs|dma/send_queue\.rs|hw/lists\.rs": (*NETWORK, *LIFE),
     r"kernel_ext/net(dev|dma|idle|skb)\.[ch]": (*NETWORK, *LIFE),
-    r"connection(/.*)?\.rs|user/(ioctl/connection|attachment)\.rs|kernel_ext/list\.rs": (
+    r"connection(/.*)?\.rs|user/(ioctl/connection|attachment)\.rs"
+    r"|user_abi/offer\.rs|kernel_ext/list\.rs": (
         *CONNECTIONS,
         *LINK,
         *FAILING,

@@ -59,7 +59,8 @@ use crate::{
             Payer,
             Resource,
             Share, //
-        }, //
+        },
+        offer::Offer, //
     }, //
 };
 
@@ -102,7 +103,7 @@ impl Connections {
         self.table.lock().count()
     }
 
-    /// Listens at `port`, for open files of `space`.
+    /// Listens at `port`, for open files of `space` and sides that fit to `offer`.
     ///
     /// # Errors
     ///
@@ -113,10 +114,11 @@ impl Connections {
         port: u32,
         backlog: usize,
         once: bool,
+        offer: Offer,
         space: &Arc<Space>,
         events: &Arc<Events>,
     ) -> Result<Arc<Listener>> {
-        let listener = Listener::new(port, backlog, once, space.clone(), events.clone())?;
+        let listener = Listener::new(port, backlog, once, offer, space.clone(), events.clone())?;
         let share = Share::new(space.payer(), Resource::Listeners, 1)?;
         self.table.lock().listen(listener.clone(), share)?;
         Ok(listener)
@@ -152,15 +154,16 @@ impl Connections {
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED` or another error if the peer refuses, `ENOTCONN` while the link is down,
-    /// `ETIMEDOUT`, `EINTR`, `ENOSPC`, `ENOMEM`, `ECONNRESET` if the peer violates the protocol,
-    /// `EOPNOTSUPP` if the transport cannot pull, `EDQUOT` beyond the limits of the user.
+    /// `ECONNREFUSED`, `EPROTOTYPE`, `EPROTONOSUPPORT` or another error if the peer refuses,
+    /// `ENOTCONN` while the link is down, `ETIMEDOUT`, `EINTR`, `ENOSPC`, `ENOMEM`, `ECONNRESET` if
+    /// the peer violates the protocol, `EOPNOTSUPP` if the transport cannot pull, `EDQUOT` beyond the
+    /// limits of the user.
     pub(crate) fn connect(
         &self,
         ctx: &ConnCtx<'_>,
         payer: &Arc<Payer>,
         peer: &Peer,
-        port: u32,
+        (port, offer): (u32, Offer),
         pull: bool,
         timeout_ns: u64,
     ) -> Result<ConnHandle> {
@@ -171,7 +174,7 @@ impl Connections {
         let user = kernel::current!().uid();
         let make = |id| {
             let session = peer.session()?;
-            let mut state = State::new(Phase::Asking, 0, random::u64())?;
+            let mut state = State::new(Phase::Asking, 0, random::u64(), offer)?;
             state.own_window = self.alloc_window(ctx, peer.node(), (payer, None), transport)?;
             let window = state.own_window;
             let whose = (peer.node(), session);

@@ -22,12 +22,15 @@ use crate::{
     kernel_ext::errno::{
         econnrefused,
         edquot,
-        enotconn, //
+        enotconn,
+        eprotonosupport,
+        eprototype, //
     },
     mem::lmm::space::Space,
     user_abi::{
         events::Events,
-        ledger::Payer, //
+        ledger::Payer,
+        offer::Offer, //
     }, //
 };
 
@@ -47,6 +50,8 @@ pub(crate) struct Listener {
     /// True if the listener itself becomes the first connection.
     once: bool,
     backlog: usize,
+    /// What each side that connects is told, and has to fit to.
+    offer: Offer,
     events: Arc<Events>,
     #[pin]
     state: Mutex<State>,
@@ -55,11 +60,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Creates a listener at `port` with a backlog of `backlog` connections.
+    /// Creates a listener at `port` with a backlog of `backlog` connections that fit to `offer`.
     pub(super) fn new(
         port: u32,
         backlog: usize,
         once: bool,
+        offer: Offer,
         space: Arc<Space>,
         events: Arc<Events>,
     ) -> Result<Arc<Self>> {
@@ -73,6 +79,7 @@ impl Listener {
             space,
             once,
             backlog,
+            offer,
             events,
             state <- new_mutex!(state, "uldma::Listener::state"),
             changed <- new_condvar!("uldma::Listener::changed"),
@@ -87,6 +94,26 @@ impl Listener {
     /// Returns true if the listener itself becomes the first connection.
     pub(crate) fn is_once(&self) -> bool {
         self.once
+    }
+
+    /// What this side says of each connection.
+    pub(super) fn own_offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// Checks that what the other side says fits.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTOTYPE` for another kind, `EPROTONOSUPPORT` for another version of it.
+    pub(super) fn check(&self, theirs: &Offer) -> Result {
+        if theirs.kind != self.offer.kind {
+            return Err(eprototype());
+        }
+        match theirs.version == self.offer.version {
+            true => Ok(()),
+            false => Err(eprotonosupport()),
+        }
     }
 
     /// Returns true if open files of `space` may accept.

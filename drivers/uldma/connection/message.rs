@@ -31,7 +31,9 @@ use crate::{
     kernel_ext::errno::{
         econnrefused,
         eopnotsupp,
-        eproto, //
+        eproto,
+        eprotonosupport,
+        eprototype, //
     },
     link::{
         message::{
@@ -41,12 +43,23 @@ use crate::{
         window_alloc::Payers,
         window_range::WindowRange, //
     },
-    user_abi::ledger::Payer, //
+    user_abi::{
+        ledger::Payer,
+        offer::Offer, //
+    }, //
 };
 
 /// Returns the error for the errno with which a peer refuses a connection.
 fn refusal(errno: u32) -> Error {
-    for err in [econnrefused(), eopnotsupp(), ENOSPC, ENOMEM] {
+    let known = [
+        econnrefused(),
+        eprototype(),
+        eprotonosupport(),
+        eopnotsupp(),
+        ENOSPC,
+        ENOMEM,
+    ];
+    for err in known {
         if err.to_errno().unsigned_abs() == errno {
             return err;
         }
@@ -61,6 +74,7 @@ struct Request {
     flags: u32,
     name: u64,
     window: RawWindowRange,
+    offer: Offer,
 }
 
 /// Checks the range of the section of `node` that carries data to it, if data goes through the window.
@@ -81,13 +95,14 @@ fn peer_window(
 }
 
 impl Request {
-    /// Creates the connection that `node` requests, with number `id`. `payer` pays for the window.
+    /// Creates the connection that `node` requests, with number `id`, and `own_offer` for its answer.
+    /// The payers pay for the window.
     fn accept(
         &self,
         ctx: &ConnCtx<'_>,
         payers: Payers<'_>,
         node: u32,
-        id: u32,
+        (id, own_offer): (u32, Offer),
     ) -> Result<Arc<Connection>> {
         let transport = Transport::of(ctx.hw);
         let window = self.flags & WINDOW != 0;
@@ -98,7 +113,8 @@ impl Request {
         {
             return Err(eopnotsupp());
         }
-        let mut state = State::new(Phase::Answering, self.from, self.name)?;
+        let mut state = State::new(Phase::Answering, self.from, self.name, own_offer)?;
+        state.peer_offer = self.offer;
         state.peer_window = peer_window(ctx, node, transport, self.window)?;
         state.own_window = ctx.connections.alloc_window(ctx, node, payers, transport)?;
         let window = state.own_window;
@@ -122,6 +138,7 @@ impl Connections {
                 flags,
                 name,
                 window,
+                offer,
             } => {
                 let request = Request {
                     from,
@@ -129,6 +146,7 @@ impl Connections {
                     flags,
                     name,
                     window,
+                    offer,
                 };
                 return self.asked(ctx, node, &request);
             }
@@ -162,22 +180,22 @@ impl Connections {
 
     /// Handles a request of `node` for a connection.
     fn asked(&self, ctx: &ConnCtx<'_>, node: u32, request: &Request) {
-        let made = match self.listener(request.port) {
-            Some(listener) => {
-                let made = listener.offer(ctx, node, || {
-                    let peer = Payer::of_peer(ctx.ledger.clone(), node)?;
-                    let payers = (listener.payer(), Some(&peer));
-                    let make = |id| request.accept(ctx, payers, node, id);
-                    // This worker ends the session, too.
-                    self.insert(ctx, payers, None, make, |_| Ok(()))
-                });
-                if made.is_ok() && listener.is_once() {
-                    self.close_port(&listener);
-                }
-                made
+        let listener = self.listener(request.port).ok_or(econnrefused());
+        let made = listener.and_then(|listener| {
+            listener.check(&request.offer)?;
+            let made = listener.offer(ctx, node, || {
+                let peer = Payer::of_peer(ctx.ledger.clone(), node)?;
+                let payers = (listener.payer(), Some(&peer));
+                let own_offer = *listener.own_offer();
+                let make = |id| request.accept(ctx, payers, node, (id, own_offer));
+                // This worker ends the session, too.
+                self.insert(ctx, payers, None, make, |_| Ok(()))
+            })?;
+            if listener.is_once() {
+                self.close_port(&listener);
             }
-            None => Err(econnrefused()),
-        };
+            Ok(made)
+        });
         match made {
             Ok(connection) => self.enqueue(&connection),
             Err(err) => self.reply(
@@ -189,6 +207,7 @@ impl Connections {
                     from: 0,
                     name: request.name,
                     window: (0, 0),
+                    offer: Offer::NONE,
                 },
             ),
         }
@@ -209,8 +228,9 @@ impl Connection {
                     from,
                     name,
                     window,
+                    offer,
                     ..
-                } => self.answered(ctx, state, error, (from, name, window)),
+                } => self.answered(ctx, state, error, (from, name, window, offer)),
                 ConnMsg::Disconnect { reset, .. } if state.is_connected() => {
                     state.reset |= reset && !closing;
                     state.closing.theirs = true;
@@ -253,7 +273,7 @@ impl Connection {
         ctx: &ConnCtx<'_>,
         state: &mut State,
         error: u32,
-        (from, name, window): (u32, u64, RawWindowRange),
+        (from, name, window, offer): (u32, u64, RawWindowRange, Offer),
     ) -> Result {
         if state.phase != Phase::Asked || name != state.name {
             return Err(eproto());
@@ -270,6 +290,11 @@ impl Connection {
         }
         state.remote = from;
         state.phase = Phase::Connected;
+        let own = &state.own_offer;
+        if (offer.kind, offer.version) != (own.kind, own.version) {
+            return Err(eproto());
+        }
+        state.peer_offer = offer;
         state.peer_window = peer_window(ctx, self.node, self.transport, window)?;
         Ok(())
     }

@@ -158,6 +158,7 @@ impl Connection {
                     flags: window | if self.pull { PULL } else { 0 },
                     name: state.name,
                     window: raw_range(state.own_window)?,
+                    offer: state.own_offer,
                 };
                 self.send(turn_ctx, state, msg, turn)?;
                 state.phase = Phase::Asked;
@@ -169,6 +170,7 @@ impl Connection {
                     from: self.id,
                     name: state.name,
                     window: raw_range(state.own_window)?,
+                    offer: state.own_offer,
                 };
                 self.send(turn_ctx, state, msg, turn)?;
                 state.phase = Phase::Connected;

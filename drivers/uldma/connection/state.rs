@@ -37,7 +37,10 @@ use crate::{
     },
     params,
     uapi,
-    user_abi::events::Events, //
+    user_abi::{
+        events::Events,
+        offer::Offer, //
+    }, //
 };
 
 /// The end of a connection, which either side, or both, can begin.
@@ -215,6 +218,10 @@ pub(super) struct State {
     pub(super) remote: u32,
     /// A random number that both sides know.
     pub(super) name: u64,
+    /// What this side says.
+    pub(super) own_offer: Offer,
+    /// What the peer's side has said, once the connection is established.
+    pub(super) peer_offer: Offer,
     pub(super) sending: HalfConn,
     pub(super) receiving: HalfConn,
     /// Range of this node's section into which the peer writes its data, if data goes through the
@@ -232,7 +239,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(phase: Phase, remote: u32, name: u64) -> Result<Self> {
+    pub(super) fn new(phase: Phase, remote: u32, name: u64, own_offer: Offer) -> Result<Self> {
         Ok(Self {
             phase,
             closing: Closing::default(),
@@ -243,6 +250,8 @@ impl State {
             is_late: false,
             remote,
             name,
+            own_offer,
+            peer_offer: Offer::NONE,
             sending: HalfConn::new()?,
             receiving: HalfConn::new()?,
             own_window: None,
@@ -442,7 +451,7 @@ mod tests {
 
     #[test]
     fn an_end_before_the_answer_waits_for_it() -> Result {
-        let mut state = State::new(Phase::Asked, 0, 1)?;
+        let mut state = State::new(Phase::Asked, 0, 1, Offer::NONE)?;
         state.orphan = true;
         state.end(true);
         assert!(state.reset && !state.is_forgettable());
@@ -458,7 +467,7 @@ mod tests {
 
     #[test]
     fn what_was_never_asked_for_ends_at_once() -> Result {
-        let mut state = State::new(Phase::Asking, 0, 1)?;
+        let mut state = State::new(Phase::Asking, 0, 1, Offer::NONE)?;
         state.orphan = true;
         state.end(true);
         assert!(state.is_forgettable() && !state.reset);
@@ -472,7 +481,7 @@ mod tests {
             state.tick(limit);
             state.is_held()
         };
-        let mut state = State::new(Phase::Connected, 0, 1)?;
+        let mut state = State::new(Phase::Connected, 0, 1, Offer::NONE)?;
         state.end(false);
         // The owner may still wait.
         assert!(!held(&mut state, now));
@@ -491,7 +500,7 @@ mod tests {
 
     #[test]
     fn a_part_stays_until_the_peer_lets_go() -> Result {
-        let mut state = State::new(Phase::Connected, 0, 1)?;
+        let mut state = State::new(Phase::Connected, 0, 1, Offer::NONE)?;
         state.own_window = Some(WindowRange::of_peer(65536, 65536, &(0..1 << 20))?);
         state.orphan = true;
         state.end(false);

@@ -4,7 +4,8 @@
 
 use kernel::{
     bindings,
-    prelude::*, //
+    prelude::*,
+    task::Kuid, //
 };
 
 /// A capability, by its number in `include/uapi/linux/capability.h`.
@@ -27,6 +28,11 @@ unsafe extern "C" {
 pub(crate) fn current_user() -> u32 {
     // SAFETY: May be called from process context.
     unsafe { uldma_current_uid() }
+}
+
+/// The effective user of the current process, by the number that the initial namespace gives it.
+pub(crate) fn current_effective_user() -> u32 {
+    Kuid::current_euid().into_raw().val
 }
 
 /// Returns true if the current process has `capability`, and now uses it.

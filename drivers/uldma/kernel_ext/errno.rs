@@ -30,6 +30,8 @@ declare_err! {
     enotconn = ENOTCONN: "Transport endpoint is not connected.",
     eopnotsupp = EOPNOTSUPP: "Operation not supported on transport endpoint.",
     eproto = EPROTO: "Protocol error.",
+    eprotonosupport = EPROTONOSUPPORT: "Protocol not supported.",
+    eprototype = EPROTOTYPE: "Protocol wrong type for socket.",
     eremoteio = EREMOTEIO: "Remote I/O error.",
     estale = ESTALE: "Stale file handle.",
 }

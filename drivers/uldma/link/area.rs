@@ -12,11 +12,13 @@ use crate::hw::layout::{
 };
 
 /// Size of the area, with which each lane begins.
-pub(crate) const AREA_SIZE: usize = 8 << 10;
+pub(crate) const AREA_SIZE: usize = 16 << 10;
 /// Maximum number of messages in flight in a ring.
 pub(super) const MAX_SLOTS: u32 = 64;
-/// Number of u64s of a message.
-pub(crate) const WORDS: usize = 8;
+/// Number of u64s of a slot: of a message, and of the private data that it can have.
+pub(crate) const WORDS: usize = 24;
+/// Number of u64s of a message without private data.
+pub(super) const FIRST_LINE: usize = 8;
 /// Number of the word with the writer's turnaround, in nanoseconds, between nodes that tell it.
 pub(super) const TURNAROUND: usize = 7;
 

@@ -2,12 +2,16 @@
 
 //! Messages of the control channel.
 //!
-//! A message is eight u64, little-endian. The first is a [`Head`]; the rest depends on its kind.
-//! Decoding reads a local copy only, and accepts nothing that encoding does not produce.
+//! A message is eight u64, little-endian, and up to sixteen more of private data behind them. The
+//! first is a [`Head`]; the rest depends on its kind. Decoding reads a local copy only, and accepts
+//! nothing that encoding does not produce.
 
 use kernel::prelude::*;
 
-use super::area::WORDS;
+use super::area::{
+    FIRST_LINE,
+    WORDS, //
+};
 use crate::{
     hw::{
         layout::{
@@ -18,7 +22,10 @@ use crate::{
     },
     kernel_ext::errno::eproto,
     mem::tpt::Remote,
-    user_abi::access::Access, //
+    user_abi::{
+        access::Access,
+        offer::PrivateData, //
+    }, //
 };
 
 mod connection;
@@ -41,16 +48,18 @@ word! {
     fields {
         /// Number of the request or of the connection.
         NUMBER: u32 = 63, 32;
+        /// Bytes of private data.
+        PRIVATE: u8 = 15, 8;
         /// Kind of the message.
         KIND: u8 = 7, 0;
     }
 }
 
-/// A message as it stands in the window.
+/// A message as it stands in a slot of the window; what it does not have is zero.
 pub(crate) type Raw = [Le<u64>; WORDS];
 
 /// The words that depend on the kind.
-type Body = [u64; 4];
+type Body = [u64; 5];
 
 const LOOKUP_REGION: u8 = 1;
 const LOOKUP_SEGMENT: u8 = 2;
@@ -126,13 +135,36 @@ fn head(kind: u8, number: u32) -> u64 {
     head.with(Head::KIND, kind).bits()
 }
 
+/// Returns how many words a message has that begins with `first`.
+///
+/// # Errors
+///
+/// `EPROTO` if it has more private data than is possible.
+pub(super) fn words_of(first: Le<u64>) -> Result<usize> {
+    let bytes = usize::from(Head::from_bits(first.get()).get(Head::PRIVATE));
+    match FIRST_LINE + bytes.div_ceil(size_of::<u64>()) {
+        words if words <= WORDS => Ok(words),
+        _ => Err(eproto()),
+    }
+}
+
 impl Message {
+    /// Returns the private data of the message.
+    fn private(&self) -> &PrivateData {
+        match self {
+            Self::Connection(connection) => connection.private(),
+            _ => &PrivateData::NONE,
+        }
+    }
+
     /// Encodes the message.
     pub(crate) fn encode(&self) -> Raw {
         let (kind, request, body) = match *self {
-            Self::Query(request, Query::Region(name)) => (LOOKUP_REGION, request, [name, 0, 0, 0]),
+            Self::Query(request, Query::Region(name)) => {
+                (LOOKUP_REGION, request, [name, 0, 0, 0, 0])
+            }
             Self::Query(request, Query::Segment(name)) => {
-                (LOOKUP_SEGMENT, request, [name, 0, 0, 0])
+                (LOOKUP_SEGMENT, request, [name, 0, 0, 0, 0])
             }
             Self::Answer(request, Answer::Region(region)) => (
                 REGION,
@@ -142,20 +174,30 @@ impl Message {
                     region.generation,
                     region.length,
                     region.access.to_flags().into(),
+                    0,
                 ],
             ),
             Self::Answer(request, Answer::Segment(segment)) => {
-                (SEGMENT, request, [segment.offset, segment.length, 0, 0])
+                (SEGMENT, request, [segment.offset, segment.length, 0, 0, 0])
             }
-            Self::Answer(request, Answer::Refused) => (REFUSED, request, [0; 4]),
-            Self::SegmentGone(offset) => (SEGMENT_GONE, 0, [offset, 0, 0, 0]),
-            Self::SegmentLeft(offset, count) => (SEGMENT_LEFT, 0, [offset, count.into(), 0, 0]),
+            Self::Answer(request, Answer::Refused) => (REFUSED, request, [0; 5]),
+            Self::SegmentGone(offset) => (SEGMENT_GONE, 0, [offset, 0, 0, 0, 0]),
+            Self::SegmentLeft(offset, count) => (SEGMENT_LEFT, 0, [offset, count.into(), 0, 0, 0]),
             Self::Connection(ref connection) => connection.encode(),
             Self::Network(ref network) => network.encode(),
             Self::NetworkEndpoint(ref endpoint) => endpoint.encode(),
         };
-        let [a, b, c, d] = body;
-        [head(kind, request), a, b, c, d, 0, 0, 0].map(Le::new)
+        let private = self.private();
+        let head = Head::from_bits(head(kind, request)).with(Head::PRIVATE, private.length());
+        let mut raw = [Le::new(0); WORDS];
+        let [a, b, c, d, e] = body;
+        for (to, word) in raw.iter_mut().zip([head.bits(), a, b, c, d, e]) {
+            *to = Le::new(word);
+        }
+        for (to, word) in raw.iter_mut().skip(FIRST_LINE).zip(private.words()) {
+            *to = Le::new(*word);
+        }
+        raw
     }
 
     /// Decodes a message of the peer.
@@ -164,7 +206,7 @@ impl Message {
     ///
     /// `EPROTO` for anything that [`Message::encode`] does not produce.
     pub(crate) fn decode(raw: &Raw) -> Result<Self> {
-        let [head, a, b, c, d, ..] = raw.map(Le::get);
+        let [head, a, b, c, d, e, _, _, private @ ..] = raw.map(Le::get);
         let head = Head::from_bits(head);
         let request = head.get(Head::NUMBER);
         let message = match head.get(Head::KIND) {
@@ -193,11 +235,15 @@ impl Message {
             REFUSED => Self::Answer(request, Answer::Refused),
             SEGMENT_GONE => Self::SegmentGone(a),
             SEGMENT_LEFT => Self::SegmentLeft(a, u32::try_from(b).map_err(|_| eproto())?),
-            network::KIND => Self::Network(Network::decode(request, [a, b, c, d])),
+            network::KIND => Self::Network(Network::decode(request, [a, b, c, d, e])),
             network::ENDPOINT_KIND => {
-                Self::NetworkEndpoint(NetworkEndpoint::decode(request, [a, b, c, d])?)
+                Self::NetworkEndpoint(NetworkEndpoint::decode(request, [a, b, c, d, e])?)
             }
-            kind => Self::Connection(Connection::decode(kind, request, [a, b, c, d])?),
+            kind => {
+                let private = PrivateData::new(head.get(Head::PRIVATE), private);
+                let private = private.map_err(|_| eproto())?;
+                Self::Connection(Connection::decode(kind, request, [a, b, c, d, e], private)?)
+            }
         };
         if message.encode() == *raw {
             Ok(message)
@@ -210,6 +256,22 @@ impl Message {
 #[kunit_tests(uldma_link_message)]
 mod tests {
     use super::*;
+    use crate::user_abi::offer::{
+        Offer,
+        WORDS as PRIVATE_WORDS, //
+    };
+
+    fn offer(length: u8) -> Offer {
+        let mut words = [u64::MAX; PRIVATE_WORDS];
+        let kept = words.iter_mut().skip(usize::from(length) / 8);
+        kept.for_each(|word| *word = 0);
+        Offer {
+            kind: u16::MAX,
+            version: 1,
+            user: 1000,
+            private: PrivateData::new(length, words).unwrap_or(PrivateData::NONE),
+        }
+    }
 
     #[test]
     fn messages_survive_the_window() {
@@ -241,6 +303,7 @@ mod tests {
                 flags: 1,
                 name: u64::MAX,
                 window: (65536, 4096),
+                offer: offer(128),
             }),
             Message::Connection(Connection::Connected {
                 to: 1,
@@ -248,6 +311,7 @@ mod tests {
                 from: u32::MAX,
                 name: 5,
                 window: (0, 0),
+                offer: offer(0),
             }),
             Message::Connection(Connection::Disconnect {
                 to: 7,
@@ -297,8 +361,52 @@ mod tests {
         assert_eq!(bytes[2], [9, 0, 0, 0, 0, 0, 0, 0]);
     }
 
-    fn decode(words: [u64; WORDS]) -> Result<Message> {
-        Message::decode(&words.map(Le::new))
+    fn connected(length: u8) -> Raw {
+        let connected = Connection::Connected {
+            to: 3,
+            error: 0,
+            from: 4,
+            name: 5,
+            window: (0, 0),
+            offer: offer(length),
+        };
+        Message::Connection(connected).encode()
+    }
+
+    #[test]
+    fn private_data_follows_the_message() {
+        for (length, words) in [(0, 8), (8, 9), (64, 16), (128, 24)] {
+            let raw = connected(length);
+            assert_eq!(words_of(raw[0]), Ok(words));
+            assert_eq!(raw[0].get(), 3 << 32 | u64::from(length) << 8 | 9);
+            assert_eq!(raw[5].get(), 1000 << 32 | 0xffff_0001);
+            let data = raw.iter().skip(FIRST_LINE);
+            let data = data.filter(|word| word.get() == u64::MAX).count();
+            assert_eq!(data, words - FIRST_LINE);
+        }
+        assert_eq!(words_of(Le::new(head(9, 3) | 129 << 8)), Err(eproto()));
+        assert_eq!(words_of(Le::new(head(9, 3) | 121 << 8)), Ok(WORDS));
+    }
+
+    #[test]
+    fn private_data_of_other_lengths_is_refused() {
+        for (length, claims) in [(8, 0), (8, 7), (16, 8), (128, 127), (128, 129), (0, 255)] {
+            let mut raw = connected(length);
+            raw[0] = Le::new(head(9, 3) | claims << 8);
+            assert_eq!(Message::decode(&raw), Err(eproto()));
+        }
+        // More words than the length has.
+        let mut raw = connected(8);
+        raw[WORDS - 1] = Le::new(1);
+        assert_eq!(Message::decode(&raw), Err(eproto()));
+    }
+
+    fn decode<const N: usize>(words: [u64; N]) -> Result<Message> {
+        let mut raw = [Le::new(0); WORDS];
+        for (to, word) in raw.iter_mut().zip(words) {
+            *to = Le::new(word);
+        }
+        Message::decode(&raw)
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::{
         WORDS, //
     },
     message::{
+        words_of,
         Message,
         Raw, //
     }, //
@@ -143,10 +144,11 @@ impl Rings {
         let base = channel.outbound()?;
         let mut words = message.encode();
         words[TURNAROUND] = Le::new(turnaround());
+        let count = words_of(words[0])?;
         let is_asleep = channel.hw.send_msg(
             channel.peer,
             &LinkMessage {
-                words: &words,
+                words: words.get(..count).ok_or(EINVAL)?,
                 slot: base + message_word(slot, 0)?.offset(),
                 produced: (
                     base + at::PRODUCED.offset(),
@@ -232,9 +234,17 @@ impl Rings {
         let slot = slot_of(self.consumed, slots)?;
         let mut raw: Raw = [Le::new(0); WORDS];
         let base = channel.inbound()?;
+        // The first word says how many there are, and is read once.
+        let mut count = 1;
         for (number, word) in raw.iter_mut().enumerate() {
+            if number == count {
+                break;
+            }
             let offset = base + message_word(slot, number)?.offset();
             *word = channel.hw.read_window(offset)?;
+            if number == 0 {
+                count = words_of(*word)?;
+            }
         }
         let turnaround = if has_turnaround {
             core::mem::replace(&mut raw[TURNAROUND], Le::new(0)).get()

@@ -1389,6 +1389,44 @@ enum uldma_conn_state {
  */
 #define ULDMA_CONN_MAX_BUFFERS 64
 
+/** define ULDMA_CONN_PRIVATE - most bytes of private data of an offer */
+#define ULDMA_CONN_PRIVATE 128
+
+/**
+ * enum uldma_conn_kind - what a connection carries
+ * @ULDMA_KIND_BYTES: bytes, as ULDMA_IOC_CONN_SEND and ULDMA_IOC_CONN_RECV move them
+ * @ULDMA_KIND_CHANNEL: messages, in rings in the window
+ * @ULDMA_KIND_MESSAGE: messages, into memory that the receiver has posted
+ * @ULDMA_KIND_PACKETS: IP packets
+ * @ULDMA_KIND_PRIVATE: this and all above are for programs that agree about them
+ *
+ * The kernels compare kinds, and know none of them.
+ */
+enum uldma_conn_kind {
+	ULDMA_KIND_BYTES = 0,
+	ULDMA_KIND_CHANNEL = 1,
+	ULDMA_KIND_MESSAGE = 2,
+	ULDMA_KIND_PACKETS = 3,
+	ULDMA_KIND_PRIVATE = 0x8000,
+};
+
+/**
+ * struct uldma_conn_offer - what one side of a connection says when it is opened
+ * @kind: enum uldma_conn_kind; the same on both sides
+ * @version: version of what programs of this kind do; the same on both sides
+ * @private_length: bytes of @private_data, 0 to ULDMA_CONN_PRIVATE
+ * @private_data: for the program of the other side; zero behind @private_length
+ *
+ * The kernel of the listener refuses what does not fit before either program gets a
+ * connection: EPROTOTYPE for another kind, EPROTONOSUPPORT for another version of it.
+ */
+struct uldma_conn_offer {
+	__u16 kind;
+	__u16 version;
+	__u32 private_length;
+	__u8 private_data[ULDMA_CONN_PRIVATE];
+};
+
 /** define ULDMA_LISTEN_ONCE - the listener itself becomes the first connection */
 #define ULDMA_LISTEN_ONCE (1U << 0)
 
@@ -1402,6 +1440,7 @@ enum uldma_conn_state {
  *	ULDMA_CONN_MAX_BACKLOG; peers beyond are refused. One of several
  *	peers leaves the others what they have in reserve: half of their parts, one
  *	place at least. Zero with ULDMA_LISTEN_ONCE
+ * @offer: what each side that connects is told, and has to fit to
  *
  * With ULDMA_LISTEN_ONCE there is nothing to accept: poll() reports EPOLLOUT
  * once the open file is connected, and calls that need a connection wait for that.
@@ -1411,6 +1450,7 @@ struct uldma_conn_listen {
 	__u32 flags;
 	__u32 port;
 	__u32 backlog;
+	struct uldma_conn_offer offer;
 };
 
 /**
@@ -1442,6 +1482,10 @@ struct uldma_conn_accept {
  * @port: the listener's
  * @timeout_ns: how long to wait for the peer's answer (ETIMEDOUT); the call
  *	waits also if the file is O_NONBLOCK
+ * @offer: what the listener's side is told, and has to fit to
+ *
+ * Fails with ECONNREFUSED where no process listens, its backlog is full, or a share
+ * is used up, EPROTOTYPE and EPROTONOSUPPORT as struct uldma_conn_offer says.
  *
  * What the peer makes after the call has given up is reset. One user can have 16
  * connects that were given up and that the peer has not answered (ENOSPC), and as
@@ -1460,6 +1504,7 @@ struct uldma_conn_connect {
 	__u32 peer;
 	__u32 port;
 	__aligned_u64 timeout_ns;
+	struct uldma_conn_offer offer;
 };
 
 /**
@@ -1545,6 +1590,10 @@ struct uldma_conn_range {
  *	sides, and over the bytes that they sent, this is the number of copies
  * @out_messages: control messages that this side has sent for it
  * @out_pin_calls: buffers for which pages had to be pinned
+ * @out_offer: what the peer's side has said; once CONNECTED
+ * @out_uid: the user id of the peer's side, as the peer's kernel says it: a number of
+ *	that system, for programs that know that both name the same users
+ * @reserved: zero
  */
 struct uldma_conn_query {
 	__u32 size;
@@ -1563,6 +1612,9 @@ struct uldma_conn_query {
 	__aligned_u64 out_copied;
 	__aligned_u64 out_messages;
 	__aligned_u64 out_pin_calls;
+	struct uldma_conn_offer out_offer;
+	__u32 out_uid;
+	__u32 reserved;
 };
 
 /** define ULDMA_STREAM_MATCHED - both sides have named endpoints, which are connected */

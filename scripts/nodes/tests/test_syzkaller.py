@@ -8,7 +8,9 @@ from ..paths import REPO
 
 HEADER = (REPO / "include/uapi/linux/uldma.h").read_text()
 DESCRIPTION = (REPO / "tools/testing/selftests/uldma/dev_uldma.txt").read_text()
-WIDTHS = {"__u32": 32, "__s32": 32, "__aligned_u64": 64}
+WIDTHS = {"__u8": 8, "__u16": 16, "__u32": 32, "__s32": 32, "__aligned_u64": 64}
+# Lengths of arrays.
+LENGTHS = {"": 1, **dict(re.findall(r"^#define (\w+) (\d+)$", HEADER, re.MULTILINE))}
 # What is in memory that device and process share, and in no argument of a call.
 SHARED = ("uldma_status_page", "uldma_completion", "uldma_descriptor")
 # What the calls take under names of their own, by what the handle is of.
@@ -34,30 +36,40 @@ def aliases() -> dict[str, str]:
 
 
 def width(kind: str) -> int:
-    """Bits of a type."""
+    """Bits of a type, of a structure that is a field included."""
     while kind in aliases():
         kind = aliases()[kind]
-    found = re.findall(r"(?:int|vma|ptr)(32|64)", kind)
+    if array := re.match(r"array\[(\w+), (\w+)\]", kind):
+        return width(array[1]) * int(LENGTHS[array[2]])
+    if body := re.search(rf"^{re.escape(kind)} {{\n(.*?)^}}", DESCRIPTION, re.DOTALL | re.M):
+        return sum(bits for _, bits in fields_of(body[1]))
+    found = re.findall(r"(?:int|vma|ptr)(8|16|32|64)", kind)
     return int(found[-1]) if not kind.startswith(("vma", "ptr")) else int(found[0])
 
 
 def structures_of_header() -> dict[str, list[tuple[str, int]]]:
     """Fields and their widths, by structure."""
-    found = {}
+    found: dict[str, list[tuple[str, int]]] = {}
     for name, body in re.findall(r"struct (\w+) \{(.*?)\n\};", HEADER, re.DOTALL):
-        fields = re.findall(r"^\t(\w+) (\w+);", body, re.MULTILINE)
+        fields = re.findall(r"^\t(?:struct )?(\w+) (\w+)(?:\[(\w+)\])?;", body, re.MULTILINE)
         if name not in SHARED:
-            found[name] = [(field, WIDTHS[kind]) for kind, field in fields]
+            widths = {**WIDTHS, **{it: sum(bits for _, bits in of) for it, of in found.items()}}
+            found[name] = [
+                (field, widths[kind] * int(LENGTHS[length])) for kind, field, length in fields
+            ]
     return found
+
+
+def fields_of(body: str) -> list[tuple[str, int]]:
+    """Fields and their widths of the inside of a structure of the description."""
+    fields = re.findall(r"^\t(\w+)\t([^\t\n]+)", body, re.MULTILINE)
+    return [(field, width(kind)) for field, kind in fields]
 
 
 def structures() -> dict[str, list[tuple[str, int]]]:
     """The same of the description."""
-    found = {}
-    for name, body in re.findall(r"^(\w+) \{\n(.*?)^\}", DESCRIPTION, re.DOTALL | re.MULTILINE):
-        fields = re.findall(r"^\t(\w+)\t([^\t\n]+)", body, re.MULTILINE)
-        found[name] = [(field, width(kind)) for field, kind in fields]
-    return found
+    found = re.findall(r"^(\w+) \{\n(.*?)^\}", DESCRIPTION, re.DOTALL | re.MULTILINE)
+    return {name: fields_of(body) for name, body in found}
 
 
 class DescriptionTest(unittest.TestCase):

@@ -7,7 +7,11 @@ use kernel::prelude::*;
 use super::Body;
 use crate::{
     hw::layout::word::*,
-    kernel_ext::errno::eproto, //
+    kernel_ext::errno::eproto,
+    user_abi::offer::{
+        Offer,
+        PrivateData, //
+    }, //
 };
 
 const CONNECT: u8 = 8;
@@ -28,6 +32,40 @@ word! {
         PORT: u32 = 63, 32;
         /// Flags of the connection.
         FLAGS: u32 = 31, 0;
+    }
+}
+
+word! {
+    /// Word 5 of [`Connection::Connect`] and [`Connection::Connected`]: an [`Offer`] but for its
+    /// private data.
+    struct Identity(u64);
+
+    fields {
+        /// User of the sender's side.
+        USER: u32 = 63, 32;
+        /// What the connection carries.
+        KIND: u16 = 31, 16;
+        /// Version of that.
+        VERSION: u16 = 15, 0;
+    }
+}
+
+impl Identity {
+    fn of(offer: &Offer) -> u64 {
+        Self::NONE
+            .with(Self::USER, offer.user)
+            .with(Self::KIND, offer.kind)
+            .with(Self::VERSION, offer.version)
+            .bits()
+    }
+
+    fn offer(self, private: PrivateData) -> Offer {
+        Offer {
+            kind: self.get(Self::KIND),
+            version: self.get(Self::VERSION),
+            user: self.get(Self::USER),
+            private,
+        }
     }
 }
 
@@ -86,14 +124,17 @@ pub(crate) enum Connection {
         flags: u32,
         name: u64,
         window: RawWindowRange,
+        offer: Offer,
     },
-    /// Answers [`Connection::Connect`]; `error` is an errno, or 0.
+    /// Answers [`Connection::Connect`]; `error` is an errno, or 0. A refusal carries
+    /// [`Offer::NONE`].
     Connected {
         to: u32,
         error: u32,
         from: u32,
         name: u64,
         window: RawWindowRange,
+        offer: Offer,
     },
     /// Requests the end: the sender has nothing in flight. With `reset`, data was lost.
     Disconnect { to: u32, from: u32, reset: bool },
@@ -116,6 +157,14 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
+    /// Returns the private data of the message.
+    pub(super) fn private(&self) -> &PrivateData {
+        match self {
+            Self::Connect { offer, .. } | Self::Connected { offer, .. } => &offer.private,
+            _ => &PrivateData::NONE,
+        }
+    }
+
     /// Returns kind, number and words of the message.
     pub(super) fn encode(&self) -> (u8, u32, Body) {
         match *self {
@@ -125,10 +174,12 @@ impl Connection {
                 flags,
                 name,
                 window,
+                offer,
             } => {
                 let target = Target::NONE.with(Target::PORT, port);
                 let target = target.with(Target::FLAGS, flags).bits();
-                (CONNECT, from, [target, name, window.0, window.1])
+                let body = [target, name, window.0, window.1, Identity::of(&offer)];
+                (CONNECT, from, body)
             }
             Self::Connected {
                 to,
@@ -136,23 +187,26 @@ impl Connection {
                 from,
                 name,
                 window,
+                offer,
             } => {
                 let reply = Reply::NONE.with(Reply::ERROR, error);
                 let reply = reply.with(Reply::FROM, from).bits();
-                (CONNECTED, to, [reply, name, window.0, window.1])
+                let body = [reply, name, window.0, window.1, Identity::of(&offer)];
+                (CONNECTED, to, body)
             }
             Self::Disconnect { to, from, reset } => {
                 let end = End::NONE.with(End::RESET, reset.into());
-                (DISCONNECT, to, [end.with(End::FROM, from).bits(), 0, 0, 0])
+                let end = end.with(End::FROM, from).bits();
+                (DISCONNECT, to, [end, 0, 0, 0, 0])
             }
-            Self::Disconnected { to } => (DISCONNECTED, to, [0; 4]),
+            Self::Disconnected { to } => (DISCONNECTED, to, [0; 5]),
             Self::Export {
                 to,
                 bytes,
                 token,
                 generation,
-            } => (EXPORT, to, [bytes, token, generation, 0]),
-            Self::Done { to, bytes } => (DONE, to, [bytes, 0, 0, 0]),
+            } => (EXPORT, to, [bytes, token, generation, 0, 0]),
+            Self::Done { to, bytes } => (DONE, to, [bytes, 0, 0, 0, 0]),
             Self::Stream { to, endpoint } => {
                 let (named, generation) = match endpoint {
                     Some((index, generation)) => {
@@ -160,7 +214,7 @@ impl Connection {
                     }
                     None => (Named::NONE, 0),
                 };
-                (STREAM, to, [named.bits(), generation, 0, 0])
+                (STREAM, to, [named.bits(), generation, 0, 0, 0])
             }
         }
     }
@@ -170,7 +224,12 @@ impl Connection {
     /// # Errors
     ///
     /// `EPROTO` for an unknown kind.
-    pub(super) fn decode(kind: u8, number: u32, [a, b, c, d]: Body) -> Result<Self> {
+    pub(super) fn decode(
+        kind: u8,
+        number: u32,
+        [a, b, c, d, e]: Body,
+        private: PrivateData,
+    ) -> Result<Self> {
         let target = Target::from_bits(a);
         let reply = Reply::from_bits(a);
         let end = End::from_bits(a);
@@ -181,6 +240,7 @@ impl Connection {
                 flags: target.get(Target::FLAGS),
                 name: b,
                 window: (c, d),
+                offer: Identity::from_bits(e).offer(private),
             },
             CONNECTED => Self::Connected {
                 to: number,
@@ -188,6 +248,7 @@ impl Connection {
                 from: reply.get(Reply::FROM),
                 name: b,
                 window: (c, d),
+                offer: Identity::from_bits(e).offer(private),
             },
             DISCONNECT => Self::Disconnect {
                 to: number,

@@ -56,11 +56,11 @@ impl Network {
             .with(Receiver::MAX_FRAME, self.max_frame)
             .with(Receiver::ACCEPTS, self.accepts);
         let (offset, bytes) = self.window;
-        (KIND, self.key, [offset, bytes, receiver.bits(), 0])
+        (KIND, self.key, [offset, bytes, receiver.bits(), 0, 0])
     }
 
     /// Decodes a message of a peer.
-    pub(super) fn decode(key: u32, [offset, bytes, receiver, _]: Body) -> Self {
+    pub(super) fn decode(key: u32, [offset, bytes, receiver, ..]: Body) -> Self {
         let receiver = Receiver::from_bits(receiver);
         Self {
             key,
@@ -90,6 +90,7 @@ impl NetworkEndpoint {
             self.generation,
             self.most_bytes.into(),
             0,
+            0,
         ];
         (ENDPOINT_KIND, self.key, body)
     }
@@ -99,7 +100,7 @@ impl NetworkEndpoint {
     /// # Errors
     ///
     /// `EPROTO` for numbers that are too large.
-    pub(super) fn decode(key: u32, [index, generation, most_bytes, _]: Body) -> Result<Self> {
+    pub(super) fn decode(key: u32, [index, generation, most_bytes, ..]: Body) -> Result<Self> {
         Ok(Self {
             key,
             index: u32::try_from(index).map_err(|_| eproto())?,

@@ -18,12 +18,16 @@ use crate::{
         Direction, //
     },
     dma::endpoint::PeerEndpoint,
-    kernel_ext::errno::eopnotsupp,
+    kernel_ext::{
+        capability::current_effective_user,
+        errno::eopnotsupp, //
+    },
     uapi::{
         self,
         *, //
     },
-    user::open_file::OpenFile, //
+    user::open_file::OpenFile,
+    user_abi::offer::Offer, //
 };
 
 use super::{
@@ -69,12 +73,13 @@ pub(super) fn listen(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result 
         return Err(EINVAL);
     }
     let backlog = usize::try_from(backlog)?;
+    let offer = Offer::from_user(&arg.offer, current_effective_user())?;
     let shared = &open_file.shared;
     shared.gate.check()?;
     open_file.attachment.listen(&watched, || {
         let (space, events) = (&open_file.space, &open_file.events);
         let connections = &shared.connections;
-        connections.listen(arg.port, backlog, once, space, events)
+        connections.listen(arg.port, backlog, once, offer, space, events)
     })
 }
 
@@ -108,6 +113,7 @@ pub(super) fn connect(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result
         return Err(EINVAL);
     }
     let pull = arg.flags & uapi::ULDMA_CONNECT_PULL != 0;
+    let offer = Offer::from_user(&arg.offer, current_effective_user())?;
     let shared = &open_file.shared;
     shared.gate.check()?;
     let peer = shared.link.named(arg.peer)?;
@@ -118,7 +124,7 @@ pub(super) fn connect(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result
                 &shared.conn_ctx(),
                 open_file.space.payer(),
                 peer,
-                arg.port,
+                (arg.port, offer),
                 pull,
                 deadline.left(),
             )

@@ -36,6 +36,7 @@ static struct uldma_call calls[] = {
 	},
 	[LISTEN] = {
 		.cmd = ULDMA_IOC_CONN_LISTEN,
+		FIRST(conn_listen, offer),
 		.args.conn_listen = {
 			SIZED(conn_listen),
 			.port = NO_PORT,
@@ -51,6 +52,7 @@ static struct uldma_call calls[] = {
 	},
 	[CONNECT] = {
 		.cmd = ULDMA_IOC_CONN_CONNECT,
+		FIRST(conn_connect, offer),
 		.args.conn_connect = {
 			SIZED(conn_connect),
 			.port = NO_PORT,
@@ -98,6 +100,7 @@ static struct uldma_call calls[] = {
 	},
 	[CONN_QUERY] = {
 		.cmd = ULDMA_IOC_CONN_QUERY,
+		FIRST(conn_query, out_offer),
 		.asks = true,
 		.args.conn_query = { SIZED(conn_query) },
 	},

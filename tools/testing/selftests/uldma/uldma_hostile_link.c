@@ -299,7 +299,7 @@ void hostile_place(struct hostile *h, const struct message *m)
 	uint32_t slots = hostile_read(h, SHAPE);
 	unsigned int at = RING + h->produced % (slots ?: 1) * sizeof(*m);
 
-	for (unsigned int i = 0; i < 8; i++)
+	for (unsigned int i = 0; i < ARRAY_SIZE(m->words); i++)
 		hostile_write(h, at + 8 * i, m->words[i]);
 }
 
@@ -337,7 +337,7 @@ bool hostile_take(struct hostile *h, struct message *m)
 
 	if (produced >> 32 != h->key || (uint32_t)produced == h->consumed)
 		return false;
-	for (unsigned int i = 0; i < 8; i++)
+	for (unsigned int i = 0; i < ARRAY_SIZE(m->words); i++)
 		m->words[i] = hostile_read(h, at + 8 * i);
 	hostile_write(h, CONSUMED, (uint64_t)h->key << 32 | ++h->consumed);
 	if (hostile_read(h, HUNGRY))

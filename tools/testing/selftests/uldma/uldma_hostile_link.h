@@ -15,7 +15,7 @@
 #endif
 
 /* Bytes at the start of a lane that are the control channel. */
-#define AREA_BYTES 8192
+#define AREA_BYTES 16384
 /* Lanes begin and end at multiples of this. */
 #define LANE_STEP 65536
 /* Bytes of a part of a lane, of which the data of a connection takes two. */
@@ -68,8 +68,14 @@ enum message_kind {
 /* Flag of CONNECT: data goes through the window. */
 #define CONNECT_WINDOW 2
 
+/* In the first word, where the bytes of private data are counted. */
+#define PRIVATE_BYTES_SHIFT 8
+/* The first word of private data. */
+#define PRIVATE 8
+
+/* A slot: eight words, and sixteen of private data. */
 struct message {
-	uint64_t words[8];
+	uint64_t words[24];
 };
 
 /* The word with the turnaround, between nodes that tell it. */

@@ -72,10 +72,18 @@ static int reserved_bits(struct hostile *h)
 		message(DISCONNECTED, 1, 1, 0, 0, 0),
 		message(EXPORT, 1, 1, 0, 0, 0),
 		message(STREAM, 1, 1, 0, 0, 0),
+		message(CONNECT, 1, 1, 1, 0, 0),
+		message(CONNECT, 1, 1, 1, 0, 0),
+		message(CONNECT, 1, 1, 1, 0, 0),
 	};
 
-	messages[0].words[0] |= 1 << 8;
+	messages[0].words[0] |= 1 << PRIVATE_BYTES_SHIFT;
 	messages[4].words[7] = 1;
+	messages[6].words[6] = 1;
+	/* More private data than is possible, and some behind its end. */
+	messages[7].words[0] |= 129 << PRIVATE_BYTES_SHIFT;
+	messages[8].words[0] |= 7 << PRIVATE_BYTES_SHIFT;
+	messages[8].words[PRIVATE] = 1ULL << 56;
 	return all_end(h, messages, ARRAY_SIZE(messages));
 }
 
@@ -284,7 +292,7 @@ static int offset_lies(struct hostile *h)
 static int answer_lies(struct hostile *h)
 {
 	unsigned int lies = 0;
-	struct message m;
+	struct message m, reply;
 	int ret = 0;
 
 	while (!ret && hostile_goes_on(h)) {
@@ -307,9 +315,15 @@ static int answer_lies(struct hostile *h)
 					  lies % 3 ? 8192 : ~0ULL, 0, 0);
 			break;
 		case CONNECT:
-			ret = hostile_say(h, CONNECTED, NUMBER(&m), lies,
-					  m.words[2], hostile_random(),
-					  hostile_random());
+			reply = message(CONNECTED, NUMBER(&m), lies, m.words[2],
+					hostile_random(), hostile_random());
+			if (lies % 2) {
+				/* Another kind, and nothing else is wrong. */
+				reply.words[3] = hostile_part(h);
+				reply.words[4] = h->carried ? 2 * PART_BYTES : 0;
+				reply.words[5] = m.words[5] ^ 1 << 16;
+			}
+			ret = hostile_put(h, &reply);
 			break;
 		default:
 			lies--;

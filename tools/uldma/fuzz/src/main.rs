@@ -31,6 +31,7 @@ mod uapi;
 #[path = "../../../../drivers/uldma/user_abi"]
 mod user_abi {
     pub(crate) mod access;
+    pub(crate) mod offer;
 }
 
 #[path = "."]

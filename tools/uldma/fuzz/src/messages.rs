@@ -13,6 +13,7 @@ use crate::link::message::{
 use crate::link::peer;
 use crate::outcomes::Outcomes;
 use crate::user_abi::access::Access;
+use crate::user_abi::offer::{Offer, PrivateData, WORDS as PRIVATE_WORDS};
 
 /// Messages, handshakes, or rings of messages.
 pub(crate) fn case(chance: &mut Chance, outcomes: &mut Outcomes) {
@@ -40,6 +41,21 @@ fn access(chance: &mut Chance) -> Access {
     }
 }
 
+fn offer(chance: &mut Chance) -> Offer {
+    let mut words = [0; PRIVATE_WORDS];
+    let length = chance.below(8 * PRIVATE_WORDS + 1);
+    for (number, word) in words.iter_mut().enumerate() {
+        let kept = length.saturating_sub(8 * number).min(8) as u32;
+        *word = chance.any() & u64::MAX.checked_shr(64 - 8 * kept).unwrap_or(0);
+    }
+    Offer {
+        kind: chance.half() as u16,
+        version: chance.half() as u16,
+        user: chance.half(),
+        private: PrivateData::new(length as u8, words).unwrap_or(PrivateData::NONE),
+    }
+}
+
 fn connection(chance: &mut Chance) -> Connection {
     let window = (chance.word(), chance.word());
     match chance.below(7) {
@@ -49,6 +65,7 @@ fn connection(chance: &mut Chance) -> Connection {
             flags: chance.half(),
             name: chance.word(),
             window,
+            offer: offer(chance),
         },
         1 => Connection::Connected {
             to: chance.half(),
@@ -56,6 +73,7 @@ fn connection(chance: &mut Chance) -> Connection {
             from: chance.half(),
             name: chance.word(),
             window,
+            offer: offer(chance),
         },
         2 => Connection::Disconnect {
             to: chance.half(),
