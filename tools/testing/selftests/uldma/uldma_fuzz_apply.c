@@ -192,7 +192,10 @@ static const char *apply_connect(struct world *w, struct open_file *o,
 			.open_file = { o - w->open_files,
 				       at && at->once ? at - w->open_files : -1 },
 			.remote = !at,
+			.offers = { a->offer },
 		};
+		if (at)
+			c->offers[1] = at->offer;
 		connected(o, i, 0);
 		o->port = a->port;
 		o->pull = a->flags & ULDMA_CONNECT_PULL;
@@ -237,6 +240,7 @@ static const char *apply_take(struct world *w, struct open_file *o, struct given
 static const char *apply_conn_query(struct world *w, struct open_file *o,
 				    const struct uldma_conn_query *a)
 {
+	const struct connection *c;
 	enum end other;
 
 	switch (o->state) {
@@ -247,7 +251,11 @@ static const char *apply_conn_query(struct world *w, struct open_file *o,
 			return "the listener is not one";
 		return o->once || a->out_waiting == o->count ? NULL : "out_waiting is wrong";
 	default:
-		other = w->connections[o->connection].end[!o->side];
+		c = &w->connections[o->connection];
+		other = c->end[!o->side];
+		if (a->size >= sizeof(*a) &&
+		    memcmp(&a->out_offer, &c->offers[!o->side], sizeof(a->out_offer)))
+			return "the other side has said something else";
 		if (other == OPEN && a->out_state != ULDMA_CONN_CONNECTED)
 			return "the connection is not connected";
 		if (other == DISCONNECTED && a->out_state != ULDMA_CONN_CLOSING)
@@ -269,6 +277,7 @@ static const char *apply_connection(struct world *w, struct open_file *o, __u32 
 		o->port = in->conn_listen.port;
 		o->once = in->conn_listen.flags & ULDMA_LISTEN_ONCE;
 		o->backlog = o->once ? 1 : in->conn_listen.backlog;
+		o->offer = in->conn_listen.offer;
 		break;
 	case ULDMA_CMD_CONN_ACCEPT:
 		at = listener_at(w, o->device, in->conn_accept.port);

@@ -172,6 +172,22 @@ static void fill_rest(struct chance *c, struct world *w, struct open_file *o, __
 	}
 }
 
+/* Most of one kind, so that most fit each other. */
+static struct uldma_conn_offer offer(struct chance *c)
+{
+	struct uldma_conn_offer offer = {
+		.kind = one_in(c, 8) ? ULDMA_KIND_PRIVATE : ULDMA_KIND_BYTES,
+		.version = one_in(c, 8),
+		.private_length = below(c, ULDMA_CONN_PRIVATE + 1),
+	};
+
+	for (__u32 i = 0; i < offer.private_length; i++)
+		offer.private_data[i] = draw(c);
+	if (one_in(c, 16))
+		offer.private_length = edge(c);
+	return offer;
+}
+
 static void fill_connection(struct chance *c, struct world *w, struct open_file *o, __u32 number,
 			    union uldma_args *a)
 {
@@ -180,6 +196,7 @@ static void fill_connection(struct chance *c, struct world *w, struct open_file 
 		a->conn_listen.flags = one_in(c, 3);
 		a->conn_listen.port = port(c);
 		a->conn_listen.backlog = a->conn_listen.flags ? 0 : 1 + below(c, 4);
+		a->conn_listen.offer = offer(c);
 		break;
 	case ULDMA_CMD_CONN_ACCEPT:
 		a->conn_accept.port = known_port(c, w, o, false);
@@ -189,6 +206,7 @@ static void fill_connection(struct chance *c, struct world *w, struct open_file 
 		a->conn_connect.peer = peer(c);
 		a->conn_connect.port = known_port(c, w, o, true);
 		a->conn_connect.timeout_ns = one_in(c, 8) ? ~0ULL : PATIENCE;
+		a->conn_connect.offer = offer(c);
 		break;
 	case ULDMA_CMD_CONN_PREPOST:
 	case ULDMA_CMD_CONN_SEND:

@@ -355,11 +355,19 @@ static void judge_segment(struct world *w, int process, const struct order *orde
 	}
 }
 
+static void judge_offer(const struct uldma_conn_offer *a, struct verdict *v)
+{
+	must(v, EINVAL, a->private_length > ULDMA_CONN_PRIVATE);
+	for (__u32 i = a->private_length; i < ULDMA_CONN_PRIVATE; i++)
+		must(v, EINVAL, a->private_data[i]);
+}
+
 static void judge_listen(struct world *w, struct open_file *o, const struct uldma_conn_listen *a,
 			 struct verdict *v)
 {
 	bool once = a->flags & ULDMA_LISTEN_ONCE;
 
+	judge_offer(&a->offer, v);
 	must(v, EINVAL, !a->port);
 	must(v, EINVAL, once ? a->backlog : !a->backlog || a->backlog > ULDMA_CONN_MAX_BACKLOG);
 	must(v, EISCONN, o->state != ALONE);
@@ -384,8 +392,10 @@ static void judge_connect(struct world *w, struct open_file *o, const struct uld
 {
 	struct device *d = &w->devices[o->device];
 	int peer = peer_of(d, a->peer);
+	const struct uldma_conn_offer *theirs;
 	struct open_file *at;
 
+	judge_offer(&a->offer, v);
 	must(v, EINVAL, !a->port);
 	must(v, EISCONN, o->state != ALONE);
 	judge_question(d, peer, a->timeout_ns, v);
@@ -395,6 +405,13 @@ static void judge_connect(struct world *w, struct open_file *o, const struct uld
 	must(v, ECONNREFUSED, at ? at->count >= at->backlog :
 				   !d->remote || !a->port || a->port > PORTS);
 	may(v, ECONNREFUSED, d->remote);
+	/* Another node listens for bytes, of no version. */
+	theirs = at ? &at->offer : &(const struct uldma_conn_offer){};
+	if (!at && !d->remote)
+		return;
+	must(v, EPROTOTYPE, a->offer.kind != theirs->kind);
+	must(v, EPROTONOSUPPORT, a->offer.kind == theirs->kind &&
+	     a->offer.version != theirs->version);
 }
 
 /* The other side's end of an open file's connection. */

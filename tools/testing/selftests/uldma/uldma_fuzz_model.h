@@ -297,12 +297,14 @@ enum end {
  * @open_file: of the side that connected, and of the one that accepted, or -1
  * @end: how each side has ended it
  * @remote: the other side is another node's
+ * @offers: what each side has said; that of another node says nothing
  */
 struct connection {
 	bool used;
 	int open_file[2];
 	enum end end[2];
 	bool remote;
+	struct uldma_conn_offer offers[2];
 };
 
 /**
@@ -328,6 +330,7 @@ struct connection {
  * @port: where it listens
  * @once: ULDMA_LISTEN_ONCE
  * @backlog: connections that may wait
+ * @offer: what the listener says
  * @waiting: those that do
  * @count: how many do
  * @connection: its connection
@@ -361,6 +364,7 @@ struct open_file {
 	__u32 port;
 	bool once;
 	int backlog;
+	struct uldma_conn_offer offer;
 	int waiting[CONNECTIONS];
 	int count;
 	int connection;
