@@ -7,7 +7,7 @@
 //! device is not `/dev/uldma0`.
 
 use std::time::Duration;
-use uldma::{Chunk, ConnectOptions, Device, Peer};
+use uldma::{Chunk, ConnectOptions, Device, Offer, Peer};
 
 const LENGTH: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ fn main() -> uldma::Result<()> {
 }
 
 fn receive(device: &Device, port: u32) -> uldma::Result<()> {
-    let listener = device.listen(port, 1)?;
+    let listener = device.listen(port, 1, Offer::default())?;
     eprintln!("listening");
     let (connection, node) = listener.accept(TIMEOUT)?;
     connection.prepost(Chunk::new(LENGTH)?)?;

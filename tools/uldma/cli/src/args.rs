@@ -26,7 +26,7 @@ Exit codes:
   2  wrong usage
   3  no device, no permission, or module and tools are of different versions
   4  something did not happen in time (see --timeout)
-  5  the data that arrived is not the data that was sent, or one side wants a ring and the other not
+  5  the data that arrived is not the data that was sent, or the process that listens expects another kind of connection
   6  the link is down, or the peer closed, failed or broke the rules
 
 With --json, results go to standard output and errors to standard error, one JSON value each.";
@@ -189,7 +189,7 @@ pub(crate) struct StreamArgs {
     #[command(flatten)]
     pub(crate) progress: ProgressArgs,
     /// Carry data through a ring in the window, without system calls, and only from `connect` to
-    /// `listen`; needed on both sides, which otherwise end with exit code 5
+    /// `listen`; needed on both sides, else `connect` ends with exit code 5
     #[arg(long)]
     pub(crate) ring: bool,
     /// Have the devices move the data, without system calls, if the other side asks for this, too, and

@@ -13,10 +13,12 @@ use crate::standard;
 /// Runs the verb.
 pub(crate) fn run(common: &Common, args: &Connect) -> Result<()> {
     let device = common.open()?;
+    let stream = args.carry.stream();
     let options = ConnectOptions {
         pull: args.pull,
         retry: args.wait,
         timeout: common.timeout,
+        offer: stream.offer()?,
     };
     let peer = Peer::node(args.node);
     let style = connection::style(common, &args.carry);
@@ -34,6 +36,6 @@ pub(crate) fn run(common: &Common, args: &Connect) -> Result<()> {
     } else {
         AtEnd::Disconnect
     };
-    let report = connection::carry(connection, args.carry.stream(), at_end, style)?;
+    let report = connection::carry(connection, stream, at_end, style)?;
     connection::print(common, &report)
 }

@@ -23,18 +23,20 @@ pub(crate) fn run(common: &Common, args: &Listen) -> Result<()> {
         let report = ring::receive(&mut channel, output, common.timeout, &progress)?;
         return ring::print(common, report);
     }
+    let options = args.carry.stream();
     let connection = if args.once {
-        let connection = device.listen_once(args.port)?;
+        let connection = device.listen_once(args.port, options.offer()?)?;
         connection.wait_connected(common.timeout)?;
         connection
     } else {
-        device.listen(args.port, 1)?.accept(common.timeout)?.0
+        let listener = device.listen(args.port, 1, options.offer()?)?;
+        listener.accept(common.timeout)?.0
     };
     let at_end = if args.close {
         AtEnd::Disconnect
     } else {
         AtEnd::Stay
     };
-    let report = connection::carry(connection, args.carry.stream(), at_end, style)?;
+    let report = connection::carry(connection, options, at_end, style)?;
     connection::print(common, &report)
 }

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::memlock::Memlock;
 use crate::refusal::Refusal;
 use crate::ring::{RingError, Violation};
-use crate::Method;
+use crate::{Method, Peer};
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -115,13 +115,17 @@ pub enum Error {
     /// The peer closed the channel.
     #[error("the peer closed the channel")]
     Closed,
-    /// The two sides of a connection carry data in different ways.
-    #[error("this side of the connection is {here}, the other side is {there}")]
+    /// The process that listens expects another kind of connection, or another version of that kind.
+    #[error(
+        "the process that listens at port {port} of {peer} expects another {what} of connection"
+    )]
     OtherKind {
-        /// Kind of this side.
-        here: &'static str,
-        /// Kind of the other side.
-        there: &'static str,
+        /// The node of the process that listens.
+        peer: Peer,
+        /// Its port.
+        port: u32,
+        /// `kind`, or `version of this kind`.
+        what: &'static str,
     },
     /// The link to the peer went down.
     #[error("the link to the peer is down")]
@@ -270,7 +274,7 @@ impl Error {
             Self::Violation(_) => Some("the programs on both nodes must be of the same release"),
             Self::Closed => Some("check the messages of the program on the other node"),
             Self::OtherKind { .. } => Some(
-                "use a ring on both sides (`uldma listen` and `connect` have --ring), or on none",
+                "use the same program of the same release, with --ring on both sides or on none",
             ),
             Self::LinkDown => Some("the driver must be loaded on both nodes"),
             Self::Torn => Some("make a new connection, and allow more time for long messages"),

@@ -19,9 +19,10 @@ use crate::wakeup::LONGEST_SLEEP;
 use crate::window::{InboundSegment, OutboundSegment};
 use crate::{sys, Device, Error, Name, Peer, Result};
 
-/// "uldmring", with the version of layout and rules in the lowest byte.
-const MAGIC: u64 = 0x756c_646d_7269_6e00 | VERSION;
-const VERSION: u64 = 2;
+/// "uldmring", with the version in the lowest byte.
+const MAGIC: u64 = 0x756c_646d_7269_6e00 | VERSION as u64;
+/// Version of layout and rules of the rings.
+pub(crate) const VERSION: u16 = 2;
 
 const MAGIC_WORD: usize = layout::HANDSHAKE;
 const CAPACITY_WORD: usize = layout::HANDSHAKE + 8;
@@ -76,7 +77,8 @@ pub(crate) fn establish(
     may_come: impl Fn() -> Result<()>,
 ) -> Result<(WindowLink, bool)> {
     let inbound = create(device, names, capacity)?;
-    meet(device, inbound, names, capacity, timeout, may_come)
+    let met = meet(device, inbound, names, capacity, timeout, may_come)?;
+    met.ok_or(Violation::Handshake.into())
 }
 
 /// Creates this side's segment for [`meet`].
@@ -96,11 +98,12 @@ pub(crate) fn create(
 }
 
 /// Bytes of a segment.
-fn length_of(capacity: u64) -> u64 {
+pub(crate) fn length_of(capacity: u64) -> u64 {
     layout::DATA as u64 + capacity
 }
 
-/// As [`establish`], with this side's segment.
+/// As [`establish`], with this side's segment. None if that of the peer is too short for a ring of this
+/// capacity.
 pub(crate) fn meet(
     device: &Device,
     inbound: InboundSegment,
@@ -108,7 +111,7 @@ pub(crate) fn meet(
     capacity: u64,
     timeout: Duration,
     may_come: impl Fn() -> Result<()>,
-) -> Result<(WindowLink, bool)> {
+) -> Result<Option<(WindowLink, bool)>> {
     let deadline = Instant::now() + timeout;
     let nonce = sys::random().map_err(|errno| Error::system("get a random number", errno))?;
     let mut meeting = Meeting {
@@ -127,9 +130,11 @@ pub(crate) fn meet(
         // A peer that has completed may end at once, so its echo counts whatever else has happened.
         if let (Some(other), Some(outbound)) = (meeting.answer()?, meeting.outbound.take()) {
             let link = WindowLink::new(device, peer, inbound, outbound)?;
-            return Ok((link, nonce < other));
+            return Ok(Some((link, nonce < other)));
         }
-        tried?;
+        if !tried? {
+            return Ok(None);
+        }
         if Instant::now() >= deadline {
             let what = format!("process at {peer} that opens channel {name}");
             return Err(Error::Timeout {
@@ -152,24 +157,25 @@ struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    /// Attaches, writes a record, and waits for the answer.
+    /// Attaches, writes a record, and waits for the answer. Returns false if the peer's segment is too
+    /// short.
     fn try_once(
         &mut self,
         attach: impl Fn() -> Result<OutboundSegment>,
         deadline: Instant,
         may_come: &impl Fn() -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         // A record that was written before the attachment surely comes from the process that the
         // attachment reaches.
         let known = read(self.inbound, self.capacity)?.map_or(0, |handshake| handshake.nonce);
         let outbound = match attach() {
             Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
-                return may_come();
+                return may_come().map(|()| true);
             }
             other => other?,
         };
         if (outbound.length() as u64) < length_of(self.capacity) {
-            return Err(Violation::Handshake.into());
+            return Ok(false);
         }
         self.known = known;
         let outbound = self.outbound.insert(outbound);
@@ -179,7 +185,8 @@ impl Meeting<'_> {
         };
         write(outbound, self.capacity, handshake);
         notify(outbound)?;
-        self.await_record(deadline.min(Instant::now() + ATTACH_RETRY))
+        self.await_record(deadline.min(Instant::now() + ATTACH_RETRY))?;
+        Ok(true)
     }
 
     /// Waits for a record with this side's nonce, or of a process that started after the attachment,

@@ -132,8 +132,8 @@ pub use channel::{Channel, ChannelListener};
 pub use charge::Charge;
 pub use chunk::Chunk;
 pub use connection::{
-    ConnectOptions, Connection, ConnectionInfo, ConnectionState, Listener, Ready, Receiving,
-    Rejected, Sending, Stream, StreamOptions, Wait,
+    ConnectOptions, Connection, ConnectionInfo, ConnectionKind, ConnectionState, Listener, Offer,
+    PrivateData, Ready, Receiving, Rejected, Sending, Stream, StreamOptions, Wait,
 };
 pub use context::{Context, ContextOptions, ContextStats, Initiated};
 pub use descriptor::Order;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::{Chunk, ConnectOptions, Connection, Device, Error, Peer, Rejected, Result};
+use crate::{Chunk, ConnectOptions, Connection, Device, Error, Offer, Peer, Rejected, Result};
 
 /// Limit of the time for the answer to a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -86,7 +86,7 @@ fn parse(dev: &str, own: &str) -> Option<Peer> {
 /// [`Error::NoDevice`], [`Error::Permission`].
 pub fn pcic_listen(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
     fd.peer(dev)?;
-    fd.connection = Some(fd.device.listen_once(cid)?);
+    fd.connection = Some(fd.device.listen_once(cid, Offer::default())?);
     Ok(())
 }
 
@@ -97,6 +97,7 @@ pub fn pcic_listen(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
 /// [`Error::System`]: EISCONN when `fd` has a connection, EINVAL for a `dev` that is not this
 /// device, ECONNREFUSED when no process listens or the backlog is full, ENOTCONN when the link is
 /// down, ETIMEDOUT when the peer does not answer, EOPNOTSUPP when receivers cannot move data here;
+/// [`Error::OtherKind`] when the process expects no [`Offer::default`];
 /// [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
 pub fn pcic_connect(fd: &mut Fd, dev: &str, cid: u32) -> Result<()> {
     let peer = fd.peer(dev)?;

@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::Serialize;
 use tun_rs::{DeviceBuilder, SyncDevice};
-use uldma::{ConnectOptions, Connection, Peer, Receiving, Sending};
+use uldma::{ConnectOptions, Connection, Offer, Peer, Receiving, Sending};
 
 use super::frame::{self, Batch, Packets};
 use crate::args::{Common, Net};
@@ -150,7 +150,7 @@ fn of_interface(error: &io::Error) -> Failure {
 /// Connects to the other bridge, or waits for its connection.
 fn connect(common: &Common, args: &Net, device: &uldma::Device) -> Result<Connection> {
     if let Some(port) = args.listen {
-        let connection = device.listen_once(port)?;
+        let connection = device.listen_once(port, Offer::default())?;
         connection.wait_connected(common.timeout)?;
         return Ok(connection);
     }
@@ -161,6 +161,7 @@ fn connect(common: &Common, args: &Net, device: &uldma::Device) -> Result<Connec
         pull: false,
         retry: args.wait,
         timeout: common.timeout,
+        offer: Offer::default(),
     };
     Ok(device.connect(Peer::node(*node), *port, options)?)
 }

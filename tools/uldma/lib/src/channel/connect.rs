@@ -2,23 +2,30 @@
 
 //! Channels over connections: addressed by a port, and ended by the kernel with the other side.
 //!
-//! The connection carries no data. Its name, which only the two sides know, names the two segments;
-//! its end notifies each side that the other has ended.
+//! The connection carries no data. In its offers the two sides name the capacity of their rings. Its name,
+//! which only the two sides know, names the two segments; its end notifies each side that the other has
+//! ended.
 
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::connection::{kind, until};
+use crate::connection::{opening, until};
 use crate::link::Pollable;
+use crate::ring::Violation;
 use crate::{
-    handshake, Channel, ConnectOptions, Connection, ConnectionState, Device, Error, Listener,
+    handshake, Channel, ConnectOptions, Connection, ConnectionKind, ConnectionState, Device, Error,
+    Listener, Offer, Peer, Result,
 };
-use crate::{Peer, Result};
+
+/// The offer of a connection that becomes a channel with such rings.
+fn offer(capacity: u64) -> Offer {
+    Offer::of_rings(ConnectionKind::CHANNEL, handshake::VERSION, capacity)
+}
 
 impl Channel {
     /// Connects to a [`ChannelListener`] at that port of a peer, with rings of `capacity` bytes (a
-    /// power of two, the same on both sides) in each direction.
+    /// power of two, the same on both sides) in each direction. [`ConnectOptions::offer`] is not used.
     ///
     /// # Errors
     ///
@@ -26,10 +33,10 @@ impl Channel {
     /// when the link is down, ETIMEDOUT when the peer does not answer, EOPNOTSUPP when receivers
     /// cannot move data here, ENOSPC when the window is full, EDQUOT when this user's share of it or
     /// of connections is used up; [`Error::Timeout`] instead of the
-    /// first two, with [`ConnectOptions::retry`], and when the process that listens makes its side
-    /// neither a channel nor a [`Stream`](crate::Stream); [`Error::OtherKind`] when it makes it a
-    /// stream; [`Error::Closed`] when it disconnects; [`Error::Violation`] when it has another
-    /// protocol or capacity; [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
+    /// first two, with [`ConnectOptions::retry`], and when the process that listens does not accept
+    /// the channel; [`Error::OtherKind`] when it listens for other connections;
+    /// [`Error::Closed`] when it disconnects; [`Error::Violation`] when it has another capacity;
+    /// [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
     pub fn connect(
         device: &Device,
         peer: Peer,
@@ -38,35 +45,34 @@ impl Channel {
         options: ConnectOptions,
     ) -> Result<Self> {
         let deadline = Instant::now().checked_add(options.timeout);
+        let offer = offer(capacity);
+        let options = ConnectOptions { offer, ..options };
         let connection = device.connect(peer, port, options)?;
         Self::by(connection, capacity, deadline)
     }
 
-    /// Turns a connection that has carried no data into a channel.
-    fn by(connection: Connection, capacity: u64, deadline: Option<Instant>) -> Result<Self> {
+    /// Turns a connection that has carried no data, and whose offer names these rings, into a channel.
+    pub(crate) fn by(
+        connection: Connection,
+        capacity: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Self> {
         /// Limit of the handshake where the caller sets none.
         const LONGEST: Duration = Duration::from_secs(3600);
         let info = connection.query()?;
         let name = info
             .name
             .ok_or_else(|| Error::connection("find the other side", Errno::ENOTCONN))?;
+        let is_connected = info.state == ConnectionState::Connected;
+        if is_connected && info.offer.capacity() != Some(capacity) {
+            return Err(Violation::Handshake.into());
+        }
         let left = until(deadline).unwrap_or(LONGEST);
         let end = Instant::now() + left;
-        let peer = Peer::node(info.node);
-        let device = connection.device();
-        let may_come = || match connection.query()?.state {
-            ConnectionState::Connected => kind::refuse_stream(device, peer, name),
-            _ => Err(Error::Closed),
-        };
-        let met = handshake::establish(device, (peer, name), capacity, left, may_come);
-        let (link, first) = met.map_err(|error| match error {
-            // The user knows the port, and not this name.
-            Error::Timeout { after, .. } => Error::Timeout {
-                what: format!("ring at {peer} on the connection by port {}", info.port),
-                after,
-            },
-            other => other,
-        })?;
+        let names = (Peer::node(info.node), name);
+        let inbound = handshake::create(connection.device(), names, capacity)?;
+        let met = opening::meet(&connection, inbound, names, capacity, left, "ring")?;
+        let (link, first) = met.ok_or(Violation::Handshake)?;
         Channel::met((link.with(connection), first), capacity, end)
     }
 }
@@ -107,7 +113,7 @@ impl ChannelListener {
     /// [`Error::NoDevice`], [`Error::Permission`].
     pub fn new(device: &Device, port: u32, backlog: u32, capacity: u64) -> Result<Self> {
         Ok(Self {
-            listener: device.listen(port, backlog)?,
+            listener: device.listen(port, backlog, offer(capacity))?,
             capacity,
         })
     }
@@ -118,10 +124,8 @@ impl ChannelListener {
     ///
     /// [`Error::Timeout`]: a peer that connects and does not complete the handshake uses up the
     /// remaining time; [`Error::System`]: ENOSPC when the window is full, ENOTCONN when the link
-    /// went down, ENODEV when the device has been removed; [`Error::OtherKind`] when the peer makes
-    /// its side a [`Stream`](crate::Stream); [`Error::Closed`] when it disconnects;
-    /// [`Error::Violation`] when it has another protocol or capacity; [`Error::NoDevice`],
-    /// [`Error::Permission`].
+    /// went down, ENODEV when the device has been removed; [`Error::Closed`] when the peer disconnects;
+    /// [`Error::Violation`] when it has another capacity; [`Error::NoDevice`], [`Error::Permission`].
     pub fn accept(&self, timeout: Duration) -> Result<(Channel, u32)> {
         let deadline = Instant::now().checked_add(timeout);
         let (connection, node) = self.listener.accept(timeout)?;

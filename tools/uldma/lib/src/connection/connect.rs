@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::Connection;
+use super::{Connection, Offer};
 use crate::retry::Backoff;
 use crate::{sys, uapi, Device, Error, Peer, Result};
 
@@ -20,6 +20,8 @@ pub struct ConnectOptions {
     pub retry: bool,
     /// Limit of the time for the peer's answer.
     pub timeout: Duration,
+    /// What the side that listens is told, and has to fit to.
+    pub offer: Offer,
 }
 
 impl Default for ConnectOptions {
@@ -28,6 +30,7 @@ impl Default for ConnectOptions {
             pull: false,
             retry: false,
             timeout: Duration::from_secs(10),
+            offer: Offer::default(),
         }
     }
 }
@@ -42,9 +45,10 @@ impl Device {
     /// cannot move data here, ENOSPC when as many earlier connects wait for their answers, EDQUOT
     /// when this user has as many connections as it may.
     /// [`Error::Timeout`] instead of the first two, with [`ConnectOptions::retry`].
+    /// [`Error::OtherKind`] when the process that listens expects another kind or version.
     /// [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
     pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
-        let connection = Connection::new(self.reopen()?);
+        let connection = Connection::new(self.reopen()?, options.offer);
         let backoff = Backoff::within(options.timeout);
         loop {
             let left = backoff.left();
@@ -57,6 +61,7 @@ impl Device {
                 peer: peer.field(),
                 port,
                 timeout_ns: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
+                offer: options.offer.into(),
                 ..Default::default()
             };
             let errno = match sys::conn_connect(connection.as_fd(), argument) {
@@ -83,6 +88,13 @@ fn not_connected(peer: Peer, port: u32, options: ConnectOptions, errno: Errno) -
             format!("listener with room at port {port} of {peer}")
         }
         Errno::ENOTCONN if options.retry => format!("link to {peer}"),
+        Errno::EPROTOTYPE | Errno::EPROTONOSUPPORT => {
+            let what = match errno {
+                Errno::EPROTOTYPE => "kind",
+                _ => "version of this kind",
+            };
+            return Error::OtherKind { peer, port, what };
+        }
         _ => return Error::connection(format!("connect to port {port} of {peer}"), errno),
     };
     Error::Timeout {
@@ -108,6 +120,13 @@ mod tests {
         assert_eq!(error(true, Errno::ECONNREFUSED), refused);
         assert_eq!(error(true, Errno::ENOTCONN), "no link to node 1 within 10s");
         assert!(error(false, Errno::ECONNREFUSED).starts_with("connect to port 7 of node 1: "));
+        let other = "the process that listens at port 7 of node 1 expects another";
+        for (errno, what) in [
+            (Errno::EPROTOTYPE, "kind"),
+            (Errno::EPROTONOSUPPORT, "version of this kind"),
+        ] {
+            assert_eq!(error(true, errno), format!("{other} {what} of connection"));
+        }
         assert!(error(true, Errno::ENODEV).starts_with("connect to port 7 of node 1: "));
     }
 }

@@ -4,6 +4,7 @@
 
 use std::os::fd::AsFd;
 
+use super::Offer;
 use crate::{sys, uapi, Device, Error, Name, Result};
 
 /// State of a connection, see `enum uldma_conn_state`.
@@ -81,6 +82,10 @@ pub struct ConnectionInfo {
     pub messages: u64,
     /// Times that memory was pinned for the connection.
     pub locks: u64,
+    /// What the peer's side has said; the default before there is a connection.
+    pub offer: Offer,
+    /// The user id of the peer's side, as the peer's kernel says it: a number of that system.
+    pub uid: u32,
 }
 
 impl ConnectionInfo {
@@ -113,6 +118,8 @@ impl ConnectionInfo {
             copied: raw.out_copied,
             messages: raw.out_messages,
             locks: raw.out_pin_calls,
+            offer: Offer::from_raw(&raw.out_offer)?,
+            uid: raw.out_uid,
         })
     }
 }
@@ -136,11 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_state_is_no_state() {
+    fn answers_that_cannot_be_are_refused() {
         let raw = uapi::uldma_conn_query {
             out_state: 99,
             ..Default::default()
         };
+        assert_eq!(ConnectionInfo::from_raw(&raw), None);
+        let mut raw = uapi::uldma_conn_query::default();
+        raw.out_offer.private_length = 129;
         assert_eq!(ConnectionInfo::from_raw(&raw), None);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 
-use super::{poll_until, Connection, ConnectionInfo};
+use super::{poll_until, Connection, ConnectionInfo, Offer};
 use crate::{sys, uapi, Device, Error, Result};
 
 /// A port at which peers connect. Its file is readable while a connection waits.
@@ -18,27 +18,33 @@ use crate::{sys, uapi, Device, Error, Result};
 pub struct Listener {
     device: Device,
     port: u32,
+    offer: Offer,
 }
 
 impl Device {
     /// Listens at a port (not zero), through an open file of its own. `backlog` connections can
-    /// wait for accept(), 1 to 64.
+    /// wait for accept(), 1 to 64. Each side that connects is told the offer, and has to fit to it.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
     /// invalid port or backlog, EDQUOT when this user has as many listeners as it may;
     /// [`Error::NoDevice`], [`Error::Permission`].
-    pub fn listen(&self, port: u32, backlog: u32) -> Result<Listener> {
+    pub fn listen(&self, port: u32, backlog: u32, offer: Offer) -> Result<Listener> {
         let device = self.reopen()?;
         let argument = uapi::uldma_conn_listen {
             port,
             backlog,
+            offer: offer.into(),
             ..Default::default()
         };
         sys::conn_listen(device.as_fd(), argument)
             .map_err(|errno| Error::connection(format!("listen at port {port}"), errno))?;
-        Ok(Listener { device, port })
+        Ok(Listener {
+            device,
+            port,
+            offer,
+        })
     }
 }
 
@@ -60,7 +66,7 @@ impl Listener {
     /// has been removed.
     pub fn accept(&self, timeout: Duration) -> Result<(Connection, u32)> {
         let deadline = Instant::now().checked_add(timeout);
-        let connection = Connection::new(self.device.reopen()?);
+        let connection = Connection::new(self.device.reopen()?, self.offer);
         let argument = uapi::uldma_conn_accept {
             port: self.port,
             ..Default::default()

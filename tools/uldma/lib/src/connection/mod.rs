@@ -5,9 +5,10 @@
 
 mod connect;
 mod info;
-pub(crate) mod kind;
 mod listener;
 mod matched;
+mod offer;
+pub(crate) mod opening;
 mod pool;
 mod reap;
 mod receipt;
@@ -29,11 +30,13 @@ use self::ring::Rings;
 use crate::chunk::{Chunk, Chunks};
 use crate::link::WindowLink;
 use crate::wakeup::LONGEST_SLEEP;
+use crate::window::InboundSegment;
 use crate::{sys, uapi, Device, Error, Result};
 
 pub use connect::ConnectOptions;
 pub use info::{ConnectionInfo, ConnectionState};
 pub use listener::Listener;
+pub use offer::{ConnectionKind, Offer, PrivateData};
 pub use stream::{Receiving, Sending, Stream, StreamOptions};
 
 /// The condition that [`Connection::wait`] waits for.
@@ -103,6 +106,10 @@ impl From<Rejected> for Error {
 #[derive(Debug)]
 pub struct Connection {
     device: Device,
+    /// What this side has said.
+    offer: Offer,
+    /// Tells the other side that the window has no room for this side's ring.
+    no_room: OnceLock<InboundSegment>,
     // Taken in this order where both are.
     posted: Mutex<Posted>,
     unsent: Mutex<Unsent>,
@@ -132,17 +139,18 @@ struct Unsent {
 
 impl Device {
     /// Listens at a port for one connection, which the result becomes: see
-    /// [`Connection::wait_connected`].
+    /// [`Connection::wait_connected`]. A side that connects is told the offer, and has to fit to it.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
     /// invalid port, EDQUOT when this user has as many listeners as it may; [`Error::NoDevice`], [`Error::Permission`].
-    pub fn listen_once(&self, port: u32) -> Result<Connection> {
-        let connection = Connection::new(self.reopen()?);
+    pub fn listen_once(&self, port: u32, offer: Offer) -> Result<Connection> {
+        let connection = Connection::new(self.reopen()?, offer);
         let argument = uapi::uldma_conn_listen {
             flags: uapi::ULDMA_LISTEN_ONCE,
             port,
+            offer: offer.into(),
             ..Default::default()
         };
         sys::conn_listen(connection.as_fd(), argument)
@@ -153,10 +161,12 @@ impl Device {
 
 impl Connection {
     /// Wraps an open file that has, or is about to have, a connection.
-    fn new(device: Device) -> Self {
+    fn new(device: Device, offer: Offer) -> Self {
         device.events().set_connected();
         Self {
             device,
+            offer,
+            no_room: OnceLock::new(),
             posted: Mutex::default(),
             unsent: Mutex::default(),
             agreement: Agreement::default(),

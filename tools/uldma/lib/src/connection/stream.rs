@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::kind::{self, StreamMark};
+use super::opening;
 use super::pool::{ReceiveBuffers, SendBuffers};
 use super::ring::{self, RingReceiver, RingSender};
-use super::Connection;
+use super::{Connection, ConnectionKind, Offer};
 use crate::link::WindowLink;
 use crate::ring::layout;
 use crate::spin::Poller;
@@ -33,8 +33,8 @@ pub struct StreamOptions {
     pub matched: bool,
     /// Have the two programs copy the data through rings in the window, if the program at the other
     /// side asks for this, too; otherwise, and where the window has no room, it goes by system calls.
-    /// Making the stream waits for at most this time until the other side has become a stream, which
-    /// it says by a page of its window.
+    /// Both sides say so when the connection is opened, by [`StreamOptions::offer`]. Making the stream
+    /// waits for at most this time until the other side, if it wants rings, has become a stream.
     ///
     /// For devices that cannot match streams: with [`StreamOptions::matched`] on both sides, rings are
     /// used where neither device can. A ring has the bytes of all buffers of a direction, rounded up
@@ -59,6 +59,21 @@ impl StreamOptions {
     fn area(self) -> Result<usize> {
         let all = self.buffers.checked_mul(self.bytes);
         all.ok_or_else(|| Error::connection("make buffers", Errno::EOVERFLOW))
+    }
+
+    /// Returns the offer of a connection that becomes such a stream: of kind
+    /// [`ConnectionKind::BYTES`] and version 0. With [`StreamOptions::ring`] its private data are the
+    /// bytes of a ring, a number of eight bytes, the lowest one first. An offer of another kind, or with
+    /// more data behind these, does as well.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: EOVERFLOW for buffers that are too large.
+    pub fn offer(self) -> Result<Offer> {
+        Ok(match self.ring {
+            Some(_) => Offer::of_rings(ConnectionKind::BYTES, 0, self.capacity()?),
+            None => Offer::default(),
+        })
     }
 
     /// Bytes of a ring.
@@ -86,8 +101,6 @@ pub struct Stream {
 /// The half of a [`Stream`] that receives.
 #[derive(Debug)]
 pub struct Receiving {
-    // Dropped before the connection.
-    mark: Option<Arc<StreamMark>>,
     source: Source,
     connection: Arc<Connection>,
     timeout: Duration,
@@ -103,7 +116,6 @@ enum Source {
 /// The half of a [`Stream`] that sends.
 #[derive(Debug)]
 pub struct Sending {
-    mark: Option<Arc<StreamMark>>,
     target: Target,
     connection: Arc<Connection>,
     timeout: Duration,
@@ -117,39 +129,34 @@ enum Target {
 }
 
 impl Connection {
-    /// Turns the connection into a stream that is read and written by copies. If the other side
-    /// wanted a ring ([`Channel::connect`](crate::Channel::connect)), reading and writing fail with
-    /// [`Error::OtherKind`].
+    /// Turns the connection into a stream that is read and written by copies.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: ENOMEM when the memory may not be pinned, ENOTCONN, EOVERFLOW for buffers that
-    /// are too large. With [`StreamOptions::ring`]: [`Error::Timeout`] when the other side does not
-    /// become a stream in time, [`Error::Violation`] when it wants rings of other sizes,
-    /// [`Error::OtherKind`] when it wants a ring of messages, ENOSPC or EDQUOT when the window has no
-    /// room for a page.
+    /// are too large. With [`StreamOptions::ring`]: EINVAL when this side's offer does not name rings of
+    /// these options ([`StreamOptions::offer`]), ENOSPC or EDQUOT when the window has no room for a page,
+    /// [`Error::Timeout`] when the other side wants rings and does not become a stream in time,
+    /// [`Error::Violation`] when it wants rings of other sizes.
     pub fn into_stream(self, options: StreamOptions) -> Result<Stream> {
+        let ring = match options.ring {
+            Some(limit) => Some((self.offered_rings(options)?, limit)),
+            None => None,
+        };
         let mut is_matched = false;
         if options.matched {
             match self.match_streams() {
                 Ok(can) => is_matched = can,
                 // The end is reported by reading, after what came before.
-                Err(error) if kind::is_end(&error) => {}
+                Err(error) if opening::is_end(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        let mut mark = None;
-        if let (Some(limit), false) = (options.ring, is_matched) {
-            let capacity = options.capacity()?;
-            let made;
-            (made, mark) = kind::make_rings(&self, capacity, limit)?;
-            if let Some((link, is_first)) = made {
+        if let (Some((capacity, limit)), false) = (ring, is_matched) {
+            if let Some((link, is_first)) = opening::open_rings(&self, capacity, limit)? {
                 return self.into_ring_stream(link, is_first, capacity);
             }
         }
-        // A side that wants a ring only waits longer without a mark.
-        let mark = mark.or_else(|| StreamMark::make(&self).ok().flatten());
-        let mark = mark.map(Arc::new);
         let connection = Arc::new(self);
         let area = options.area()?;
         let memory = || match Chunk::pinned(connection.device(), area) {
@@ -160,7 +167,21 @@ impl Connection {
         let inbox = ReceiveBuffers::new(Arc::clone(&connection), memory()?, options.bytes)?;
         let outbox = SendBuffers::new(Arc::clone(&connection), memory()?, options.bytes);
         let ends = (Source::Buffers(inbox), Target::Buffers(outbox));
-        Ok(Stream::new(connection, mark, ends))
+        Ok(Stream::new(connection, ends))
+    }
+
+    /// Returns the bytes of the rings that the options want, and that this side has offered.
+    fn offered_rings(&self, options: StreamOptions) -> Result<u64> {
+        let capacity = options.capacity()?;
+        if self.offer.capacity() != Some(capacity) {
+            let action = format!("make rings of {capacity} bytes, which this side has not offered");
+            return Err(Error::System {
+                action,
+                errno: Errno::EINVAL,
+                hint: Some("listen, or connect, with the offer of the same stream options".into()),
+            });
+        }
+        Ok(capacity)
     }
 
     /// Turns the connection into a stream through the rings of a link over it. Exactly one of the
@@ -174,25 +195,19 @@ impl Connection {
         let (receiver, sender) = ring::halves(link, capacity, poller)?;
         self.rings.get_or_init(|| Arc::downgrade(sender.rings()));
         let ends = (Source::Ring(receiver), Target::Ring(sender));
-        Ok(Stream::new(Arc::new(self), None, ends))
+        Ok(Stream::new(Arc::new(self), ends))
     }
 }
 
 impl Stream {
-    fn new(
-        connection: Arc<Connection>,
-        mark: Option<Arc<StreamMark>>,
-        (source, target): (Source, Target),
-    ) -> Self {
+    fn new(connection: Arc<Connection>, (source, target): (Source, Target)) -> Self {
         Self {
             receiving: Receiving {
-                mark: mark.clone(),
                 source,
                 connection: Arc::clone(&connection),
                 timeout: Duration::MAX,
             },
             sending: Sending {
-                mark,
                 target,
                 connection,
                 timeout: Duration::MAX,
@@ -231,12 +246,6 @@ impl Receiving {
 }
 
 impl Sending {
-    /// Returns the error to report for a failed write.
-    fn cause(&self, error: Error) -> Error {
-        let fault = self.mark.as_ref().and_then(|mark| mark.fault());
-        fault.unwrap_or(error)
-    }
-
     /// The connection.
     pub fn connection(&self) -> &Connection {
         &self.connection
@@ -251,36 +260,30 @@ impl Sending {
 impl Read for Receiving {
     /// Waits for data, and copies it to `target`. Returns zero at the end of the stream.
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        let read = match &mut self.source {
-            Source::Buffers(inbox) => inbox.read(target, self.timeout),
-            Source::Ring(ring) => ring.read(target, self.timeout),
-        };
-        let is_end = !target.is_empty() && matches!(read, Ok(0) | Err(_));
-        match self.mark.as_ref().and_then(|mark| mark.fault()) {
-            Some(fault) if is_end => Err(fault.into()),
-            _ => Ok(read?),
-        }
+        Ok(match &mut self.source {
+            Source::Buffers(inbox) => inbox.read(target, self.timeout)?,
+            Source::Ring(ring) => ring.read(target, self.timeout)?,
+        })
     }
 }
 
 impl Write for Sending {
     /// Waits for a free buffer, fills and sends it.
     fn write(&mut self, source: &[u8]) -> io::Result<usize> {
-        let written = match &mut self.target {
-            Target::Buffers(outbox) => outbox.write(source, self.timeout),
-            Target::Ring(ring) => ring.write(source, self.timeout),
-        };
-        Ok(written.map_err(|error| self.cause(error))?)
+        Ok(match &mut self.target {
+            Target::Buffers(outbox) => outbox.write(source, self.timeout)?,
+            Target::Ring(ring) => ring.write(source, self.timeout)?,
+        })
     }
 
     /// Waits until all written bytes are in the peer's memory, which requires that the peer
     /// receives them; those in a ring are there.
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = match &mut self.target {
-            Target::Buffers(outbox) => outbox.flush(self.timeout),
-            Target::Ring(ring) => ring.flush(),
-        };
-        Ok(flushed.map_err(|error| self.cause(error))?)
+        match &mut self.target {
+            Target::Buffers(outbox) => outbox.flush(self.timeout)?,
+            Target::Ring(ring) => ring.flush()?,
+        }
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Peer, Result, StreamOptions};
+use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Offer, Peer, Result, StreamOptions};
 
 /// Longer than any end may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -131,13 +131,13 @@ fn main() {
             tell(pour(&device, &connection));
         }
         [how @ ("drain" | "hold"), port] => {
-            let listener = device.listen(port.parse().unwrap(), 1).unwrap();
+            let listener = device.listen(port.parse().unwrap(), 1, Offer::default()).unwrap();
             let (connection, _) = listener.accept(PATIENCE).unwrap();
             assert!(connection.match_streams().unwrap());
             tell(drain(&device, &connection, *how == "hold"));
         }
         ["serve", port] => {
-            let listener = device.listen(port.parse().unwrap(), 64).unwrap();
+            let listener = device.listen(port.parse().unwrap(), 64, Offer::default()).unwrap();
             println!("ready");
             for number in 0u64.. {
                 let (connection, _) = listener.accept(Duration::MAX).unwrap();
@@ -148,7 +148,7 @@ fn main() {
             }
         }
         ["late", port, how] => {
-            let listener = device.listen(port.parse().unwrap(), 1).unwrap();
+            let listener = device.listen(port.parse().unwrap(), 1, Offer::default()).unwrap();
             // Until the other side waits for the answer.
             while listener.query().unwrap().waiting == 0 {
                 std::thread::yield_now();

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Peer, Wait};
+use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Offer, Peer, Wait};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time after which a call that cannot end is given up.
@@ -222,14 +222,16 @@ fn main() {
             send_and_exit(&device, &connection);
         }
         ["lose", port] => {
-            let listener = device.listen(port.parse().unwrap(), 4).unwrap();
+            let listener = device
+                .listen(port.parse().unwrap(), 4, Offer::default())
+                .unwrap();
             let (connection, _) = listener.accept(PATIENCE).unwrap();
             assert!(connection.match_streams().unwrap());
             receive_and_lose(&device, &connection);
         }
         ["receive", port] => {
             let port: u32 = port.parse().unwrap();
-            let listener = device.listen(port, 4).unwrap();
+            let listener = device.listen(port, 4, Offer::default()).unwrap();
             for number in 0..ROUNDS.len() {
                 let (connection, _) = listener.accept(PATIENCE).unwrap();
                 run(&device, &connection, false, number);

@@ -13,7 +13,9 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use uldma::{ConnectOptions, Connection, Device, Error, Peer, Receiving, Sending, StreamOptions};
+use uldma::{
+    ConnectOptions, Connection, Device, Error, Offer, Peer, Receiving, Sending, StreamOptions,
+};
 
 /// Longer than any part may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -121,14 +123,15 @@ fn name(error: &Error) -> String {
     }
 }
 
-fn connection(device: &Device, port: u32, node: Option<&str>) -> Connection {
+fn connection(device: &Device, port: u32, node: Option<&str>, offer: Offer) -> Connection {
     let Some(node) = node else {
-        let listener = device.listen(port, 1).unwrap();
+        let listener = device.listen(port, 1, offer).unwrap();
         println!("listening");
         return listener.accept(PATIENCE).unwrap().0;
     };
     let options = ConnectOptions {
         timeout: PATIENCE,
+        offer,
         ..Default::default()
     };
     let peer = Peer::node(node.parse().unwrap());
@@ -143,13 +146,14 @@ fn main() {
     };
     let device = Device::open(device.parse().unwrap()).unwrap();
     let node = node.first().copied();
-    let connection = connection(&device, port.parse().unwrap(), node);
     let options = StreamOptions {
         buffers: BUFFERS,
         bytes: bytes.parse().unwrap(),
         matched: kind.contains("matched"),
         ring: kind.contains("ring").then_some(PATIENCE),
     };
+    let offer = options.offer().unwrap();
+    let connection = connection(&device, port.parse().unwrap(), node, offer);
     let mut stream = match connection.into_stream(options) {
         Ok(stream) => stream,
         Err(error) => return println!("{}", name(&error)),

@@ -40,11 +40,7 @@ impl Carried {
         self.end = match std::mem::replace(&mut self.end, End::Failed) {
             End::Connection(connection) => {
                 connection.wait_connected(self.timeout)?;
-                let options = StreamOptions {
-                    ring: Some(self.timeout),
-                    ..StreamOptions::default()
-                };
-                let mut stream = connection.into_stream(options)?;
+                let mut stream = connection.into_stream(options(self.timeout))?;
                 if !stream.connection().query()?.ring {
                     return Err(Failure::Refused("the window has no room for rings"));
                 }
@@ -91,6 +87,13 @@ impl Carried {
     }
 }
 
+fn options(timeout: Duration) -> StreamOptions {
+    StreamOptions {
+        ring: Some(timeout),
+        ..StreamOptions::default()
+    }
+}
+
 fn failed(error: std::io::Error) -> Failure {
     Failure::Io("a stream through rings", error)
 }
@@ -103,6 +106,7 @@ impl Connected {
         let options = ConnectOptions {
             retry: true,
             timeout: setup.timeout,
+            offer: options(setup.timeout).offer()?,
             ..ConnectOptions::default()
         };
         let connection = setup.device.connect(Peer::OTHER, setup.port, options)?;
@@ -145,7 +149,9 @@ pub(crate) struct Listening(Carried);
 
 impl Listening {
     pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
-        let connection = setup.device.listen_once(setup.port)?;
+        let connection = setup
+            .device
+            .listen_once(setup.port, options(setup.timeout).offer()?)?;
         Ok(Self(Carried::new(connection, setup)))
     }
 }

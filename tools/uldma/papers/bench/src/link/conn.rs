@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use uldma::measure::Clock;
-use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Peer};
+use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Offer, Peer};
 
 use super::counters::Counted;
 use super::order::Kind;
@@ -160,6 +160,7 @@ impl Connected {
             pull: setup.kind == Kind::Pull,
             retry: true,
             timeout: setup.timeout,
+            ..ConnectOptions::default()
         };
         let connection = setup.device.connect(Peer::OTHER, setup.port, options)?;
         match_streams(&connection, setup.kind)?;
@@ -209,7 +210,7 @@ pub(crate) struct Listening {
 impl Listening {
     pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
         let device: &Device = setup.device;
-        let connection = device.listen_once(setup.port)?;
+        let connection = device.listen_once(setup.port, Offer::default())?;
         Ok(Self {
             ends: Ends::new(connection, setup)?,
             kind: setup.kind,
