@@ -20,6 +20,7 @@ TIMEOUT = 120.0
 BUFFERS = 8
 BUFFER = 64 << 10
 RING = "ring"
+FULL = "ring+full"
 
 
 def ends_of(pair: Cluster) -> tuple[Endpoint, Endpoint]:
@@ -103,6 +104,16 @@ def windows_without_room(pair: Cluster) -> None:
     a, b = ends_of(pair)
     # Beside the bytes of the ring, a segment has a header.
     expect_whole(a, b, (RING, RING), "calls", a.info()["window_size"] // BUFFERS)
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def one_window_without_room(pair: Cluster) -> None:
+    """A side without room for its ring tells the other one, and both go by system calls."""
+    a, b = ends_of(pair)
+    before = used(a, b)
+    for kinds in ((FULL, RING), (RING, FULL)):
+        expect_whole(a, b, kinds, "calls")
+    expect_freed(before, a, b)
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)

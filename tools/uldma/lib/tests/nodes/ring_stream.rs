@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Streams that the two programs carry through rings: `ring_stream HOW KIND BYTES DEVICE PORT` listens,
-//! and with `NODE` behind that connects. KIND is `calls`, `matched`, `ring`, or `matched+ring`; BYTES are
-//! those of a buffer.
+//! and with `NODE` behind that connects. KIND is `calls`, `matched`, `ring`, `matched+ring`, or
+//! `ring+full`, which leaves the window no room for a ring; BYTES are those of a buffer.
 //!
 //! HOW is `both`: each side sends and receives all; `pour`: sends without an end; `drain`: receives
 //! until the end; `idle`: waits for data that does not come. Each prints the way of the stream, and
@@ -14,7 +14,8 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use uldma::{
-    ConnectOptions, Connection, Device, Error, Offer, Peer, Receiving, Sending, StreamOptions,
+    ConnectOptions, Connection, Device, Error, InboundSegment, Name, Offer, Peer, Receiving,
+    Sending, StreamOptions,
 };
 
 /// Longer than any part may take.
@@ -138,6 +139,20 @@ fn connection(device: &Device, port: u32, node: Option<&str>, offer: Offer) -> C
     device.connect(peer, port, options).unwrap()
 }
 
+/// Takes the peer's part of the window, but for a page, and less than a ring takes.
+fn fill_window(device: &Device, connection: &Connection) -> Vec<InboundSegment> {
+    let peer = Peer::node(connection.query().unwrap().node);
+    let mut names = (1..).filter_map(Name::new);
+    let mut take = |length| device.create_segment_for(peer, names.next().unwrap(), length);
+    let page = take(1).unwrap();
+    let mut taken = Vec::new();
+    for length in (17..30).rev().map(|bit| 1 << bit) {
+        taken.extend(std::iter::from_fn(|| take(length).ok()));
+    }
+    drop(page);
+    taken
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -154,6 +169,10 @@ fn main() {
     };
     let offer = options.offer().unwrap();
     let connection = connection(&device, port.parse().unwrap(), node, offer);
+    let _taken = match kind.contains("full") {
+        true => fill_window(&device, &connection),
+        false => Vec::new(),
+    };
     let mut stream = match connection.into_stream(options) {
         Ok(stream) => stream,
         Err(error) => return println!("{}", name(&error)),
