@@ -6,25 +6,19 @@ use super::notice::{Named, PutArea};
 use crate::ring::Violation;
 use crate::{EndpointName, Name, ReceiveTechnique, Result};
 
-/// "uldmamsg".
-const MAGIC: u64 = u64::from_le_bytes(*b"uldmamsg");
-const VERSION: u32 = 3;
-
-/// What one side sends first: 64 bytes, little-endian.
+/// What one side sends first: 52 bytes, little-endian.
 ///
 /// | offset | bytes | field |
 /// | --- | --- | --- |
-/// | 0 | 8 | magic, `"uldmamsg"` |
-/// | 8 | 4 | version, 3 |
-/// | 12 | 4 | receiving technique |
-/// | 16 | 8 | bytes of the longest message of the device |
-/// | 24 | 4 | node |
-/// | 28 | 4 | index of the endpoint |
-/// | 32 | 8 | generation of the endpoint |
-/// | 40 | 4 | one if messages have to go through the window, else zero |
-/// | 44 | 4 | number of puts that can arrive before the receiver asks for them, or zero |
-/// | 48 | 8 | name of the memory into which the peer puts bytes, or zero |
-/// | 56 | 8 | its bytes, or zero |
+/// | 0 | 8 | bytes of the longest message of the device |
+/// | 8 | 8 | generation of the endpoint |
+/// | 16 | 8 | name of the memory into which the peer puts bytes, or zero |
+/// | 24 | 8 | its bytes, or zero |
+/// | 32 | 4 | number of puts that can arrive before the receiver asks for them, or zero |
+/// | 36 | 4 | receiving technique |
+/// | 40 | 4 | node |
+/// | 44 | 4 | index of the endpoint |
+/// | 48 | 4 | one if messages have to go through the window, else zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handshake {
     pub(super) receiving: ReceiveTechnique,
@@ -39,7 +33,7 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    pub(super) const SIZE: usize = 64;
+    pub(super) const SIZE: usize = 52;
 
     pub(super) fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -48,19 +42,17 @@ impl Handshake {
                 *byte = *value;
             }
         };
-        put(0, &MAGIC.to_le_bytes());
-        put(8, &VERSION.to_le_bytes());
-        put(12, &self.receiving.number().to_le_bytes());
-        put(16, &self.piece.to_le_bytes());
-        put(24, &self.endpoint.node.to_le_bytes());
-        put(28, &self.endpoint.index.to_le_bytes());
-        put(32, &self.endpoint.generation.to_le_bytes());
-        put(40, &u32::from(self.through_window).to_le_bytes());
+        put(0, &self.piece.to_le_bytes());
+        put(8, &self.endpoint.generation.to_le_bytes());
         if let Some(Named { name, area }) = self.inbound {
-            put(44, &area.puts.to_le_bytes());
-            put(48, &name.get().to_le_bytes());
-            put(56, &area.bytes.to_le_bytes());
+            put(16, &name.get().to_le_bytes());
+            put(24, &area.bytes.to_le_bytes());
+            put(32, &area.puts.to_le_bytes());
         }
+        put(36, &self.receiving.number().to_le_bytes());
+        put(40, &self.endpoint.node.to_le_bytes());
+        put(44, &self.endpoint.index.to_le_bytes());
+        put(48, &u32::from(self.through_window).to_le_bytes());
         bytes
     }
 
@@ -68,7 +60,7 @@ impl Handshake {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Violation`] for another protocol, another version, or fields out of range.
+    /// [`crate::Error::Violation`] for another length, or fields out of range.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         Self::parse(bytes).ok_or(Violation::Handshake.into())
     }
@@ -77,11 +69,10 @@ impl Handshake {
         let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
         let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let half = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let known = word(0)? == MAGIC && half(8)? == VERSION;
-        let piece = word(16)?;
-        (known && piece > 0).then_some(())?;
-        let receiving = ReceiveTechnique::from_number(half(12)?)?;
-        let inbound = match (Name::new(word(48)?), half(44)?, word(56)?) {
+        let piece = word(0)?;
+        (piece > 0).then_some(())?;
+        let receiving = ReceiveTechnique::from_number(half(36)?)?;
+        let inbound = match (Name::new(word(16)?), half(32)?, word(24)?) {
             (None, 0, 0) => None,
             (None, _, _) | (_, 0, _) | (_, _, 0) => return None,
             (Some(name), puts, bytes) => Some(Named {
@@ -91,7 +82,7 @@ impl Handshake {
         };
         let names_places = receiving == ReceiveTechnique::DirectDma;
         (names_places || inbound.is_none()).then_some(())?;
-        let through_window = match half(40)? {
+        let through_window = match half(48)? {
             0 => false,
             1 => true,
             _ => return None,
@@ -102,9 +93,9 @@ impl Handshake {
             receiving,
             piece,
             endpoint: EndpointName {
-                node: half(24)?,
-                index: half(28)?,
-                generation: word(32)?,
+                node: half(40)?,
+                index: half(44)?,
+                generation: word(8)?,
             },
         })
     }
@@ -143,12 +134,14 @@ mod tests {
     #[test]
     fn a_hello_arrives_as_it_was_sent() {
         let bytes = HANDSHAKE.encode();
-        assert_eq!(&bytes[..8], b"uldmamsg");
-        assert_eq!(bytes[8..16], [3, 0, 0, 0, 4, 0, 0, 0]);
-        assert_eq!(bytes[24..32], [3, 0, 0, 0, 77, 0, 0, 0]);
+        assert_eq!(bytes[..8], [0, 0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            bytes[36..],
+            [4, 0, 0, 0, 3, 0, 0, 0, 77, 0, 0, 0, 1, 0, 0, 0]
+        );
         assert_eq!(Handshake::decode(&bytes).unwrap(), HANDSHAKE);
         let bytes = with_inbound().encode();
-        assert_eq!(bytes[48..50], [8, 7]);
+        assert_eq!(bytes[16..18], [8, 7]);
         assert_eq!(Handshake::decode(&bytes).unwrap(), with_inbound());
     }
 

@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use super::deadline::Deadline;
-use super::CONTROL;
-use crate::{ChannelListener, Device, MessageConnection, MessageOptions, Result};
+use super::{offer, CONTROL};
+use crate::{Channel, Device, Listener, MessageConnection, MessageOptions, Result};
 
 /// A listener for message connections.
 #[derive(Debug)]
 pub struct MessageListener {
-    listener: ChannelListener,
+    listener: Listener,
     options: MessageOptions,
     device: Device,
 }
@@ -27,7 +27,7 @@ impl MessageListener {
     pub fn new(device: &Device, port: u32, backlog: u32, options: MessageOptions) -> Result<Self> {
         options.check()?;
         Ok(Self {
-            listener: ChannelListener::new(device, port, backlog, CONTROL)?,
+            listener: device.listen(port, backlog, offer())?,
             options,
             device: device.clone(),
         })
@@ -38,10 +38,11 @@ impl MessageListener {
     /// # Errors
     ///
     /// [`Error::Timeout`]; [`Error::Closed`] when the peer disconnects; [`Error::Violation`] when it
-    /// has another protocol; those of [`Device::endpoint`] and [`Device::context_with`].
+    /// breaks the rules; those of [`Device::endpoint`] and [`Device::context_with`].
     pub fn accept(&self, timeout: Duration) -> Result<(MessageConnection, u32)> {
         let deadline = Deadline::after(timeout);
-        let (channel, node) = self.listener.accept(timeout)?;
+        let (connection, node) = self.listener.accept(timeout)?;
+        let channel = Channel::by(connection, CONTROL, Some(deadline.at()))?;
         let left = deadline.left();
         let connection = MessageConnection::over(&self.device, channel, node, self.options, left)?;
         Ok((connection, node))

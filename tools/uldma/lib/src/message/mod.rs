@@ -51,12 +51,19 @@ use self::window_slots::Pio;
 use crate::region::Registered;
 use crate::ring::Violation;
 use crate::{
-    sys, Buffer, Channel, ConnectOptions, Device, Endpoint, EndpointName, Error, Peer, Region,
-    Result, Spin,
+    sys, Buffer, Channel, ConnectOptions, ConnectionKind, Device, Endpoint, EndpointName, Error,
+    Offer, Peer, Region, Result, Spin,
 };
 
 /// Bytes of each ring of the channel.
 const CONTROL: u64 = 4096;
+/// Version of what the two sides tell each other over the channel.
+const VERSION: u16 = 4;
+
+/// The offer of the connection of the channel.
+fn offer() -> Offer {
+    Offer::of_rings(ConnectionKind::MESSAGE, VERSION, CONTROL)
+}
 
 /// The reason for which a call is refused where messages go through the window.
 const NO_ENGINE: &str = "messages go through the window: use send and receive";
@@ -93,13 +100,14 @@ enum Path {
 }
 
 impl MessageConnection {
-    /// Connects to a [`MessageListener`] at that port of a peer.
+    /// Connects to a [`MessageListener`] at that port of a peer. [`ConnectOptions::offer`] is not used.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN when
-    /// the link is down; [`Error::Timeout`]; [`Error::Closed`] when the other side ends;
-    /// [`Error::Violation`] when it has another protocol; [`Error::Technique`] for a technique that
+    /// the link is down; [`Error::Timeout`]; [`Error::OtherKind`] when the
+    /// process listens for other connections; [`Error::Closed`] when the other side ends;
+    /// [`Error::Violation`] when it breaks the rules; [`Error::Technique`] for a technique that
     /// cannot be used, also when the peer has no engine.
     pub fn connect(
         device: &Device,
@@ -110,7 +118,10 @@ impl MessageConnection {
     ) -> Result<Self> {
         options.check()?;
         let deadline = Deadline::after(connect.timeout);
-        let channel = Channel::connect(device, Peer::node(node), port, CONTROL, connect)?;
+        let offer = offer();
+        let connect = ConnectOptions { offer, ..connect };
+        let connection = device.connect(Peer::node(node), port, connect)?;
+        let channel = Channel::by(connection, CONTROL, Some(deadline.at()))?;
         Self::over(device, channel, node, options, deadline.left())
     }
 
