@@ -96,6 +96,7 @@ TEST_NAMES = (
     "message_put",
     "message_redirect",
     "message_unposted",
+    "packets_peer",
     "ring_stream",
     "shared_pages",
 )

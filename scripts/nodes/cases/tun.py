@@ -25,19 +25,17 @@ STREAM = 4 << 20
 # Packets that are more than all buffers of a connection and of its ends.
 FLOOD = 4000
 FLOOD_TIMEOUT = 60.0
-HANDSHAKE = r"uTUN\000\001\005\334"  # of packets up to 1500 bytes
-# What a peer sends after its connection is there, which may be no handshake, and how the other
-# side ends.
+VERSION = 2
+MTU = 1500
+# The largest packet that a peer takes, and what it sends, on which the other side ends.
 WRONG = {
-    "another program": ("GET / HTTP", 5),
-    "another version": (r"uTUN\000\002\005\334", 5),
-    "tiny packets": (r"uTUN\000\001\000\103", 6),
-    "an empty packet": (rf"{HANDSHAKE}\000\000", 6),
-    "a packet of more than was agreed": (rf"{HANDSHAKE}\005\335", 6),
-    "the end within a packet": (rf"{HANDSHAKE}\000\100rest", 6),
+    "tiny packets": (67, ""),
+    "an empty packet": (MTU, r"\000\000"),
+    "a packet of more than was agreed": (MTU, r"\005\335"),
+    "the end within a packet": (MTU, r"\000\100rest"),
 }
 # A packet of neither version of IP.
-FOREIGN = rf"{HANDSHAKE}\000\004\001two"
+FOREIGN = r"\000\004\001two"
 
 
 def listen(end: Endpoint, options: str = "") -> Job:
@@ -48,6 +46,11 @@ def listen(end: Endpoint, options: str = "") -> Job:
 def connect(end: Endpoint, there: Endpoint, options: str = "") -> Job:
     """Start a bridge that connects to the other one."""
     return end.spawn(f"net --tun {NAME} --connect {there.number} {PORT} --wait --json {options}")
+
+
+def packets_peer(there: Endpoint, version: int = VERSION, mtu: int = MTU) -> str:
+    """Return the command of a peer that sends what it reads, which may be no packets."""
+    return f"/tests/packets_peer {version} {mtu} {PORT} {there.number}"
 
 
 def wait_up(jobs: list[Job], ends: list[Endpoint]) -> list[Interface]:
@@ -107,28 +110,30 @@ def wrong_peers(pair: Cluster) -> None:
     """A peer that sends anything else ends the bridge with a reason, within a limit of time."""
     [a, b] = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    to_b = a.command(f"connect {b.number} {PORT} --wait")
-    for what, (sent, status) in WRONG.items():
+    for what, (mtu, sent) in WRONG.items():
         job = listen(b)
-        a.node.run(f"printf '{sent}' | {to_b}", START_TIMEOUT)
+        a.node.run(f"printf '{sent}' | {packets_peer(b, mtu=mtu)}", START_TIMEOUT)
         result = job.wait(END_TIMEOUT)
-        expect(result.rc == status, f"{what}: {result}")
+        expect(result.rc == 6, f"{what}: {result}")
         expect(json.loads(result.stderr)["error"]["message"] != "", f"{what}: {result}")
     job = listen(b)
-    sender = a.node.run(f"printf '{FOREIGN}' | {to_b}", START_TIMEOUT)
-    # A bridge does not say what it takes.
-    expect(sender.rc == 1 and "does not say" in sender.stderr, f"{sender}")
+    other = a.node.run(a.command(f"connect {b.number} {PORT} --wait </dev/null"), START_TIMEOUT)
+    expect(other.rc == 5 and "another kind" in other.stderr, f"{other}")
+    other = a.node.run(f"{packets_peer(b, version=VERSION - 1)} </dev/null", START_TIMEOUT)
+    expect(other.rc == 1 and "another version" in other.stderr, f"{other}")
+    # The bridge waits for the next peer.
+    a.node.check(f"printf '{FOREIGN}' | {packets_peer(b)}", START_TIMEOUT)
     found = report(job)
     expect((found["dropped"], found["packets_received"]) == (1, 0), f"{found}")
     a.node.check("rm -f /tmp/slow && mkfifo /tmp/slow")
-    for sent in ("uTUN", rf"{HANDSHAKE}\000\100res"):
-        slow = a.node.spawn(f"exec 3<>/tmp/slow; printf '{sent}' >&3; exec {to_b} <&3")
-        try:
-            result = listen(b, "--timeout 5").wait(END_TIMEOUT)
-            late = result.rc == 4 and "data from the peer" in result.stderr
-            expect(late, f"{sent!r}, and no more: {result}")
-        finally:
-            slow.end()
+    sent = r"\000\100res"
+    slow = a.node.spawn(f"exec 3<>/tmp/slow; printf '{sent}' >&3; exec {packets_peer(b)} <&3")
+    try:
+        result = listen(b, "--timeout 5").wait(END_TIMEOUT)
+        late = result.rc == 4 and "data from the peer" in result.stderr
+        expect(late, f"a part of a packet, and no more: {result}")
+    finally:
+        slow.end()
     expect(not Interface(b, NAME, "").exists(), f"{NAME} is left behind")
 
 
@@ -137,12 +142,9 @@ def peer_that_takes_nothing(pair: Cluster) -> None:
     """A bridge whose packets no process takes any more ends within a limit of time."""
     [a, b] = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    to_b = a.command(f"connect {b.number} {PORT} --wait")
     a.node.check("rm -f /tmp/full /tmp/open && mkfifo /tmp/full /tmp/open")
-    # Its input does not end: it would wait then for a word of the bridge about what it has taken.
-    peer = a.node.spawn(
-        f"exec 3<>/tmp/full 4<>/tmp/open; printf '{HANDSHAKE}' >&4; exec {to_b} <&4 >&3"
-    )
+    # Its input does not end: it would disconnect then.
+    peer = a.node.spawn(f"exec 3<>/tmp/full 4<>/tmp/open; exec {packets_peer(b)} <&4 >&3")
     job = listen(b, "--timeout 5")
     interface = Interface(b, NAME, network.address_of(b, NETWORK))
     flood = f"{network.PING} -q -l {FLOOD} -c {FLOOD} -W 1 -s 1400 -I {NAME}"

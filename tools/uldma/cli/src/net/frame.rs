@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Packets in a stream of bytes: a handshake in each direction, then frames.
+//! Packets in a stream of bytes, as frames.
 //!
 //! A frame is the length of a packet in two bytes, the higher one first, and the packet, as in
-//! RFC 4571. The handshake has eight bytes: [`MAGIC`], the version and the largest packet that the
-//! side takes, both in two bytes like a length. The smaller one of both sides is what both keep to.
+//! RFC 4571. The private data of each side's offer are the largest packet that the side takes, in two
+//! bytes like a length. The smaller one of both sides is what both keep to.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-use uldma::Receiving;
+use uldma::{ConnectionKind, Offer, PrivateData, Receiving};
 
 use crate::failure::{Failure, Kind, Result};
 
-const MAGIC: [u8; 4] = *b"uTUN";
-const VERSION: u16 = 1;
-const HANDSHAKE: usize = 8;
+const VERSION: u16 = 2;
 /// Bytes of a frame before its packet.
 const HEADER: usize = 2;
 /// The smallest MTU of IPv4 (RFC 791).
@@ -33,32 +31,24 @@ impl TimedRead for Receiving {
     }
 }
 
-/// Sends this side's handshake. The peer sends its own meanwhile.
-pub(super) fn announce(output: &mut impl Write, mtu: u16) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(HANDSHAKE);
-    bytes.extend(MAGIC);
-    bytes.extend(VERSION.to_be_bytes());
-    bytes.extend(mtu.to_be_bytes());
-    output.write_all(&bytes)
+/// Returns the offer of a side that takes packets of at most `mtu` bytes.
+pub(super) fn offer(mtu: u16) -> Result<Offer> {
+    Ok(Offer {
+        kind: ConnectionKind::PACKETS,
+        version: VERSION,
+        private: PrivateData::new(&mtu.to_be_bytes())?,
+    })
 }
 
 /// Returns the MTU of both sides, of which this one's is `mtu`.
 ///
 /// # Errors
 ///
-/// [`Kind::Mismatch`] for a peer that bridges no packets, or of another version; [`Kind::Peer`] for
-/// one whose packets would be too small.
-fn agree(bytes: [u8; HANDSHAKE], mtu: u16) -> Result<u16> {
-    let [m0, m1, m2, m3, v0, v1, p0, p1] = bytes;
-    let (version, theirs) = (u16::from_be_bytes([v0, v1]), u16::from_be_bytes([p0, p1]));
-    if [m0, m1, m2, m3] != MAGIC {
-        let text = "the peer's end of the connection is no `uldma net --tun`";
-        return Err(Failure::new(Kind::Mismatch, text));
-    }
-    if version != VERSION {
-        let text = format!("the peer bridges packets by version {version}, not {VERSION}");
-        return Err(Failure::new(Kind::Mismatch, text));
-    }
+/// [`Kind::Peer`] for a peer whose packets would be too small, or that does not say how large they may
+/// be.
+pub(super) fn agree(peer: &Offer, mtu: u16) -> Result<u16> {
+    let private = peer.private.as_slice();
+    let theirs = private.try_into().map_or(0, u16::from_be_bytes);
     if theirs < LEAST_MTU {
         let text = format!("the peer takes packets of up to {theirs} bytes only");
         return Err(Failure::new(Kind::Peer, text));
@@ -131,32 +121,16 @@ pub(super) struct Packets<R> {
 }
 
 impl<R: TimedRead> Packets<R> {
-    /// Waits for the peer's handshake; packets will be as both sides agree.
-    ///
-    /// # Errors
-    ///
-    /// As those of `agree()`, and [`Kind::Timeout`] when the handshake is not complete in time.
-    pub(super) fn after_handshake(input: R, mtu: u16, patience: Duration) -> Result<Self> {
-        let mut packets = Self {
+    /// Takes packets of at most `mtu` bytes.
+    pub(super) fn new(input: R, mtu: u16, patience: Duration) -> Self {
+        Self {
             input,
             bytes: vec![0; HEADER + usize::from(u16::MAX)],
             start: 0,
             end: 0,
             mtu,
             patience,
-        };
-        let deadline = Instant::now() + patience;
-        let bytes = loop {
-            if let Some(bytes) = packets.arrived().first_chunk::<HANDSHAKE>() {
-                break *bytes;
-            }
-            if !packets.fill(Some(deadline))? {
-                return Err(cut("its handshake was complete"));
-            }
-        };
-        packets.start += HANDSHAKE;
-        packets.mtu = agree(bytes, mtu)?;
-        Ok(packets)
+        }
     }
 
     /// The largest packet, in either direction.
@@ -200,10 +174,10 @@ impl<R: TimedRead> Packets<R> {
                 deadline = Some(Instant::now() + self.patience);
             }
             if !self.fill(deadline)? {
-                return if empty {
-                    Ok(None)
-                } else {
-                    Err(cut("a packet was complete"))
+                let text = "the peer disconnected before a packet was complete";
+                return match empty {
+                    true => Ok(None),
+                    false => Err(Failure::new(Kind::Peer, text)),
                 };
             }
         }
@@ -228,11 +202,6 @@ impl<R: TimedRead> Packets<R> {
         self.end += length;
         Ok(length > 0)
     }
-}
-
-/// Builds the failure for a stream that ends within a handshake or a frame.
-fn cut(what: &str) -> Failure {
-    Failure::new(Kind::Peer, format!("the peer disconnected before {what}"))
 }
 
 #[cfg(test)]
@@ -286,12 +255,6 @@ mod tests {
         }
     }
 
-    fn handshake(mtu: u16) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        announce(&mut bytes, mtu).unwrap();
-        bytes
-    }
-
     fn frames(packets: &[Vec<u8>], mtu: u16) -> Vec<u8> {
         let (mut batch, mut sent) = (Batch::new(4096, mtu), Vec::new());
         for packet in packets {
@@ -309,11 +272,7 @@ mod tests {
     }
 
     fn kind(bytes: &[u8], mtu: u16, stalls: bool) -> Kind {
-        let stream = stream(bytes, 7, stalls);
-        let mut packets = match Packets::after_handshake(stream, mtu, PATIENCE) {
-            Ok(packets) => packets,
-            Err(failure) => return failure.kind,
-        };
+        let mut packets = Packets::new(stream(bytes, 7, stalls), mtu, PATIENCE);
         loop {
             match packets.next() {
                 Ok(Some(_)) => {}
@@ -330,10 +289,8 @@ mod tests {
             piece in 1usize..5000,
         ) {
             let packets: Vec<_> = sizes.iter().map(|&size| vec![size as u8; size]).collect();
-            let bytes = [handshake(9000), frames(&packets, 1500)].concat();
-            let input = stream(&bytes, piece, false);
-            let mut found = Packets::after_handshake(input, 1500, PATIENCE).unwrap();
-            prop_assert_eq!(found.mtu(), 1500);
+            let input = stream(&frames(&packets, 1500), piece, false);
+            let mut found = Packets::new(input, 1500, PATIENCE);
             for packet in &packets {
                 prop_assert_eq!(found.next().unwrap(), Some(&packet[..]));
             }
@@ -345,9 +302,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..4000),
             piece in 1usize..500,
         ) {
-            let bytes = [handshake(200), bytes].concat();
-            let mut packets =
-                Packets::after_handshake(stream(&bytes, piece, true), 300, PATIENCE).unwrap();
+            let mut packets = Packets::new(stream(&bytes, piece, true), 200, PATIENCE);
             let mut taken = 0;
             // A peer that has sent nothing more may be silent forever.
             while packets.start < packets.end || !packets.input().pieces.is_empty() {
@@ -370,36 +325,32 @@ mod tests {
     #[test]
     fn both_keep_to_the_smaller_mtu() {
         for (mine, theirs) in [(1500, 65535), (65535, 1500)] {
-            let input = stream(&handshake(theirs), 3, false);
-            let packets = Packets::after_handshake(input, mine, PATIENCE).unwrap();
-            assert_eq!(packets.mtu(), 1500);
+            assert_eq!(agree(&offer(theirs).unwrap(), mine).unwrap(), 1500);
+        }
+        assert_eq!(offer(1500).unwrap().private.as_slice(), [0x05, 0xdc]);
+    }
+
+    #[test]
+    fn peers_without_a_usable_mtu_are_refused() {
+        let tiny = (LEAST_MTU - 1).to_be_bytes();
+        for private in [&tiny[..], &[], &[0x05], &[0x05, 0xdc, 0]] {
+            let private = PrivateData::new(private).unwrap();
+            let peer = Offer {
+                private,
+                ..offer(1500).unwrap()
+            };
+            assert_eq!(agree(&peer, 1500).unwrap_err().kind, Kind::Peer);
         }
     }
 
     #[test]
-    fn wrong_handshakes_are_told_apart() {
-        let changed = |index: usize, value| {
-            let mut bytes = handshake(1500);
-            bytes[index] = value;
-            bytes
-        };
-        assert_eq!(kind(&changed(0, b'x'), 1500, false), Kind::Mismatch);
-        assert_eq!(kind(&changed(5, 2), 1500, false), Kind::Mismatch);
-        assert_eq!(kind(&handshake(LEAST_MTU - 1), 1500, false), Kind::Peer);
-        assert_eq!(kind(&handshake(1500)[..7], 1500, false), Kind::Peer);
-        assert_eq!(kind(&handshake(1500)[..7], 1500, true), Kind::Timeout);
-        assert_eq!(kind(&[], 1500, true), Kind::Timeout);
-    }
-
-    #[test]
     fn wrong_lengths_end_the_stream() {
-        let after = |bytes: &[u8]| [&handshake(1500), bytes].concat();
-        assert_eq!(kind(&after(&[0, 0]), 1500, true), Kind::Peer);
-        assert_eq!(kind(&after(&[0x05, 0xdd]), 1500, true), Kind::Peer);
-        assert_eq!(kind(&after(&[0, 1]), 1500, false), Kind::Peer);
-        assert_eq!(kind(&after(&[0]), 1500, false), Kind::Peer);
-        assert_eq!(kind(&after(&[0, 2, 1]), 1500, true), Kind::Timeout);
-        assert_eq!(kind(&after(&[0]), 1500, true), Kind::Timeout);
+        assert_eq!(kind(&[0, 0], 1500, true), Kind::Peer);
+        assert_eq!(kind(&[0x05, 0xdd], 1500, true), Kind::Peer);
+        assert_eq!(kind(&[0, 1], 1500, false), Kind::Peer);
+        assert_eq!(kind(&[0], 1500, false), Kind::Peer);
+        assert_eq!(kind(&[0, 2, 1], 1500, true), Kind::Timeout);
+        assert_eq!(kind(&[0], 1500, true), Kind::Timeout);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::Serialize;
 use tun_rs::{DeviceBuilder, SyncDevice};
-use uldma::{ConnectOptions, Connection, Offer, Peer, Receiving, Sending};
+use uldma::{ConnectOptions, Connection, Peer, Receiving, Sending};
 
 use super::frame::{self, Batch, Packets};
 use crate::args::{Common, Net};
@@ -75,15 +75,10 @@ pub(super) fn run(common: &Common, args: &Net, name: &str) -> Result<()> {
 
     let connection = connect(common, args, &device)?;
     let info = connection.query()?;
+    let mtu = frame::agree(&info.offer, args.mtu)?;
     let (receiving, mut sending) = connection.into_stream(args.stream())?.split();
     sending.set_timeout(common.timeout);
-    let announced = frame::announce(&mut sending, args.mtu);
-    // What a peer has sent before it disconnected says more than that it has.
-    if let Err(error) = announced.or_else(unless_disconnected) {
-        return Err(failure("send", error));
-    }
-    let packets = Packets::after_handshake(receiving, args.mtu, common.timeout)?;
-    let mtu = packets.mtu();
+    let packets = Packets::new(receiving, mtu, common.timeout);
     interface
         .set_mtu(mtu)
         .and_then(|()| interface.enabled(true))
@@ -149,8 +144,9 @@ fn of_interface(error: &io::Error) -> Failure {
 
 /// Connects to the other bridge, or waits for its connection.
 fn connect(common: &Common, args: &Net, device: &uldma::Device) -> Result<Connection> {
+    let offer = frame::offer(args.mtu)?;
     if let Some(port) = args.listen {
-        let connection = device.listen_once(port, Offer::default())?;
+        let connection = device.listen_once(port, offer)?;
         connection.wait_connected(common.timeout)?;
         return Ok(connection);
     }
@@ -161,7 +157,7 @@ fn connect(common: &Common, args: &Net, device: &uldma::Device) -> Result<Connec
         pull: false,
         retry: args.wait,
         timeout: common.timeout,
-        offer: Offer::default(),
+        offer,
     };
     Ok(device.connect(Peer::node(*node), *port, options)?)
 }
