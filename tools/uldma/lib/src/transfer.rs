@@ -123,27 +123,6 @@ impl Context {
         Ok(())
     }
 
-    /// Polls for a bounded time, without any system call, whether all started transfers have ended.
-    /// Returns false if they have not, or if that takes a query of the kernel.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Transfer`], [`Error::RecordLost`], as for [`Context::wait`].
-    pub fn poll_ended(&self, started: &mut Started, spin: Spin) -> Result<bool> {
-        while let Some(&(transfer, bytes)) = started.pending.front() {
-            let Some(ticket) = transfer.ticket() else {
-                return Ok(false);
-            };
-            match self.poll(spin, || self.ended(ticket).transpose()) {
-                None => return Ok(false),
-                Some(ended) => ended?.check()?,
-            };
-            started.pending.pop_front();
-            started.moved += bytes;
-        }
-        Ok(true)
-    }
-
     fn finish_oldest(&self, started: &mut Started, wait: (Spin, Duration)) -> Result<()> {
         if let Some((transfer, bytes)) = started.pending.pop_front() {
             self.dma_wait(transfer, wait.0, wait.1)?;

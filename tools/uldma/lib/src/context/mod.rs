@@ -252,26 +252,23 @@ impl Context {
     }
 
     /// Waits until the transfer has ended: polls the status page for as long as `spin` says, then
-    /// sleeps in poll().
+    /// sleeps in the kernel, in one system call.
     ///
     /// # Errors
     ///
-    /// [`Error::Transfer`] when it failed, [`Error::Timeout`], [`Error::RecordLost`].
+    /// [`Error::Transfer`] when it failed, [`Error::Timeout`], [`Error::RecordLost`],
+    /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait(&self, ticket: Ticket, spin: Spin, timeout: Duration) -> Result<Completion> {
         if let Some(ended) = self.poll(spin, || self.ended(ticket).transpose()) {
             return ended?.check();
         }
         let deadline = Instant::now() + timeout;
         loop {
-            let seen = self.device.events().snapshot().completions;
+            self.sleep(ticket, deadline)?;
             if let Some(completion) = self.ended(ticket)? {
                 return completion.check();
             }
-            let woken = self
-                .device
-                .events()
-                .wait(self.device.as_fd(), deadline, |now| now.completions != seen)?;
-            if !woken && self.ended(ticket)?.is_none() {
+            if Instant::now() >= deadline {
                 let what = format!("end of transfer {}", ticket.get());
                 return Err(Error::Timeout {
                     what,
@@ -282,8 +279,7 @@ impl Context {
     }
 
     /// Sleeps until the transfer has ended. Returns at the deadline, too, and when a signal was
-    /// handled. Unlike [`Context::wait`], it is not woken by earlier transfers, and takes one system
-    /// call.
+    /// handled.
     ///
     /// # Errors
     ///
