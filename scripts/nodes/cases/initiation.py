@@ -58,7 +58,8 @@ def sharers_take_turns(pair: Cluster) -> None:
 def words_cross_the_bus(pair: Cluster) -> None:
     """The device reads each word of a transfer once, and no word of a remote write."""
     found = {figure.name: figure.value for figure in touches.measure(pair)}
-    expect(found["touches.dma.device"] == 1, f"{found}")
+    # But for the word that send-file sends once more, to have that watched.
+    expect(1 <= found["touches.dma.device"] < 1.0001, f"{found}")
     expect(found["touches.dma.processor"] < 0.01, f"{found}")
     expect(found["touches.remote_write.device"] == 0, f"{found}")
 

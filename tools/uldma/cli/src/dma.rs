@@ -139,7 +139,7 @@ fn transfer(
     let context = device.context_with(args.method, options)?;
     map_out(&context, source, destination, device.query()?.page_size)?;
     let (from, to) = (context.shadow(source)?, context.shadow(destination)?);
-    let wait = (Spin::MEASURE, common.timeout);
+    let wait = (Spin::Adaptive, common.timeout);
     // The kernel's accesses are its own business.
     let stats = || match context.method() {
         Method::Kernel => Ok(None),

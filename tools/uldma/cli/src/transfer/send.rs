@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use uldma::measure::Clock;
-use uldma::{Access, Buffer, Channel, Device, Error, Import, Link, Name, Region, Spin, Started};
+use uldma::{
+    Access, Buffer, Channel, Context, Device, Error, Import, Link, Name, Region, Spin, Started,
+};
 use uldma_papers::tracer::Tracer;
 
 use super::{
@@ -42,8 +44,7 @@ struct Report {
 /// Cost of moving the bytes.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct SendCounts {
-    /// System calls that start the transfer, and with extended-shadow wait for its end; with window
-    /// and tcp, those that move the bytes.
+    /// System calls that start the transfer; with window and tcp, those that move the bytes.
     syscalls: Option<u64>,
     /// Counter of the system calls: "ptrace" from outside, or the "library" itself.
     syscalls_counted_by: Option<&'static str>,
@@ -109,14 +110,18 @@ fn send(
             let region = device.register(buffer, Access::Read)?;
             let import =
                 device.import_from(args.node.peer(), name, Access::Write, common.timeout)?;
-            let by = match args.method {
-                Method::Kernel => by_kernel,
-                _ => by_shadow,
+            let context = match args.method {
+                Method::Kernel => None,
+                _ => Some(device.context()?),
+            };
+            let by_dma = || match &context {
+                Some(context) => by_shadow(common, args, context, (&region, &import), bytes),
+                None => by_kernel(common, args, device, (&region, &import), bytes),
             };
             if args.warm {
-                first_seconds = Some(by(common, args, device, &region, &import, bytes)?.0);
+                first_seconds = Some(by_dma()?.0);
             }
-            by(common, args, device, &region, &import, bytes)?
+            by_dma()?
         }
         Method::Window => by_window(common, args, channel, &buffer[..length])?,
         Method::Tcp => by_tcp(common, args, &target, &buffer[..length])?,
@@ -148,57 +153,48 @@ fn send(
     })
 }
 
+/// Bytes of the transfer whose start is watched.
+const WORD: u64 = 8;
+
 /// Moves the bytes by one store and one load, then waits.
 fn by_shadow(
     common: &Common,
     args: &SendFile,
-    device: &Device,
-    region: &Region,
-    import: &Import,
+    context: &Context,
+    (region, import): (&Region, &Import),
     bytes: u64,
 ) -> Result<(f64, SendCounts)> {
-    let context = device.context()?;
     let (from, to) = (context.shadow(region)?, context.shadow(import)?);
     let wait = (Spin::Adaptive, common.timeout);
-    let mut started = Started::new();
-    let tracer = Tracer::attach().map_err(warn).ok();
+    let start =
+        |started: &mut Started, bytes| context.start(started, (&from, 0), (&to, 0), bytes, wait);
+    let (mut started, mut waiting) = (Started::new(), 0);
     let before = context.stats()?;
-
-    let clock = Clock::start();
-    let (mut start, mut end) = (0, 0);
-    let mut initiate = || {
-        // The tracer's marks take longer than the transfer. So it is timed between them, with a
-        // clock that makes no system call.
-        start = clock.ticks();
-        context.start(&mut started, (&from, 0), (&to, 0), bytes, wait)?;
-        if args.prove {
-            context.finish(&mut started, wait)?;
-        }
-        let done = context.poll_ended(&mut started, Spin::MEASURE)?;
-        end = clock.ticks();
-        Ok::<bool, Error>(done)
-    };
-    let (done, watched) = match tracer {
-        Some(tracer) => {
-            let (done, watched) = tracer.watch(initiate);
-            (done?, Some(watched))
-        }
-        None => (initiate()?, None),
-    };
-    let calls = uldma::calls();
-    if !done {
+    let (seconds, outside) = watched(args.prove, || {
+        start(&mut started, bytes)?;
+        let calls = uldma::calls();
         context.finish(&mut started, wait)?;
-        end = clock.ticks();
-    }
-    let waiting = uldma::calls() - calls;
-    let seconds = (end - start) as f64 * clock.rate() / 1e9;
-    let count = watched.and_then(|watched| watched.count().map_err(warn).ok());
-
+        waiting = uldma::calls() - calls;
+        Ok(())
+    })?;
     let counted = context.stats()?.since(&before);
+    let syscalls = match (outside, Tracer::attach().map_err(warn)) {
+        (None, Ok(tracer)) => {
+            // The tracer's marks take longer than the transfer, so it watches how the first word is
+            // sent once more.
+            let mut again = Started::new();
+            let (result, watched) = tracer.watch(|| start(&mut again, bytes.min(WORD)));
+            result?;
+            context.finish(&mut again, wait)?;
+            let count = watched.count().map_err(warn).ok();
+            count.map(|count| count.total * started.initiations)
+        }
+        (outside, _) => outside,
+    };
     let counts = SendCounts {
-        syscalls: count.as_ref().map(|count| count.total),
-        syscalls_counted_by: count.map(|_| "ptrace"),
-        wait_syscalls: (!args.prove).then_some(waiting),
+        syscalls,
+        syscalls_counted_by: syscalls.map(|_| "ptrace"),
+        wait_syscalls: outside.is_none().then_some(waiting),
         mmio_loads: Some(counted.loads()),
         mmio_stores: Some(counted.stores()),
         initiations: Some(started.initiations),
@@ -211,8 +207,7 @@ fn by_kernel(
     common: &Common,
     args: &SendFile,
     device: &Device,
-    region: &Region,
-    import: &Import,
+    (region, import): (&Region, &Import),
     bytes: u64,
 ) -> Result<(f64, SendCounts)> {
     let most = device.query()?.max_transfer.max(1);
