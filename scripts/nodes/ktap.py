@@ -13,6 +13,11 @@ KTAP_TODO = re.compile(r"#\s*(TODO|XFAIL)", re.IGNORECASE)
 LIBTEST_RESULT = re.compile(
     r"^test (?P<name>.+?) \.\.\. (?P<verdict>ok|FAILED|ignored)(?:, (?P<why>.*))?$"
 )
+# What a test that failed has printed, its panic included.
+LIBTEST_OUTPUT = re.compile(
+    r"^---- (?P<name>.+?) stdout ----\n(?P<said>.*?)(?=^---- |^failures:$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def _depth(match: re.Match[str]) -> int:
@@ -120,11 +125,12 @@ class TestCounts:
     def add_libtest(self, text: str) -> int:
         """Count the cases of cargo test; how many there were."""
         before = self.total
+        said = {match["name"]: match["said"].strip() for match in LIBTEST_OUTPUT.finditer(text)}
         for match in filter(None, map(LIBTEST_RESULT.match, text.splitlines())):
             if match["verdict"] == "ok":
                 self.add_pass()
             elif match["verdict"] == "FAILED":
-                self.add_fail(match["name"])
+                self.add_fail(match["name"], said.get(match["name"], ""))
             else:
                 self.add_skip(match["name"], match["why"] or "ignored")
         return self.total - before

@@ -38,6 +38,17 @@ test ring::wraps ... ok
 test ring::slow ... ignored, takes an hour
 test ring::bad ... FAILED
 
+failures:
+
+---- ring::bad stdout ----
+
+thread 'ring::bad' panicked at src/ring.rs:7:9:
+round 5
+
+
+failures:
+    ring::bad
+
 test src/lib.rs - Ring (line 12) ... ok
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
 """
@@ -99,6 +110,8 @@ class TestCountsTest(unittest.TestCase):
         self.assertEqual(counts.add_libtest(LIBTEST), 4)
         self.assertEqual(counts.closing_line(), "2 passed, 1 failed, 1 skipped")
         self.assertEqual(counts.skipped, [("ring::slow", "takes an hour")])
+        panic = "thread 'ring::bad' panicked at src/ring.rs:7:9:\nround 5"
+        self.assertEqual(counts.troubles, {"ring::bad": panic})
 
     def test_merge(self) -> None:
         """All that another has counted is added; tests that were left out are skipped ones."""
