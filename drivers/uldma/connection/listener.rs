@@ -22,9 +22,7 @@ use crate::{
     kernel_ext::errno::{
         econnrefused,
         edquot,
-        enotconn,
-        eprotonosupport,
-        eprototype, //
+        enotconn, //
     },
     mem::lmm::space::Space,
     user_abi::{
@@ -99,21 +97,6 @@ impl Listener {
     /// What this side says of each connection.
     pub(super) fn own_offer(&self) -> &Offer {
         &self.offer
-    }
-
-    /// Checks that what the other side says fits.
-    ///
-    /// # Errors
-    ///
-    /// `EPROTOTYPE` for another kind, `EPROTONOSUPPORT` for another version of it.
-    pub(super) fn check(&self, theirs: &Offer) -> Result {
-        if theirs.kind != self.offer.kind {
-            return Err(eprototype());
-        }
-        match theirs.version == self.offer.version {
-            true => Ok(()),
-            false => Err(eprotonosupport()),
-        }
     }
 
     /// Returns true if open files of `space` may accept.

@@ -182,7 +182,7 @@ impl Connections {
     fn asked(&self, ctx: &ConnCtx<'_>, node: u32, request: &Request) {
         let listener = self.listener(request.port).ok_or(econnrefused());
         let made = listener.and_then(|listener| {
-            listener.check(&request.offer)?;
+            listener.own_offer().check(&request.offer)?;
             let made = listener.offer(ctx, node, || {
                 let peer = Payer::of_peer(ctx.ledger.clone(), node)?;
                 let payers = (listener.payer(), Some(&peer));
@@ -290,10 +290,7 @@ impl Connection {
         }
         state.remote = from;
         state.phase = Phase::Connected;
-        let own = &state.own_offer;
-        if (offer.kind, offer.version) != (own.kind, own.version) {
-            return Err(eproto());
-        }
+        state.own_offer.check(&offer).map_err(|_| eproto())?;
         state.peer_offer = offer;
         state.peer_window = peer_window(ctx, self.node, self.transport, window)?;
         Ok(())

@@ -240,8 +240,7 @@ impl Message {
                 Self::NetworkEndpoint(NetworkEndpoint::decode(request, [a, b, c, d, e])?)
             }
             kind => {
-                let private = PrivateData::new(head.get(Head::PRIVATE), private);
-                let private = private.map_err(|_| eproto())?;
+                let private = || PrivateData::new(head.get(Head::PRIVATE), private);
                 Self::Connection(Connection::decode(kind, request, [a, b, c, d, e], private)?)
             }
         };

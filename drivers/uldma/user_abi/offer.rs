@@ -4,7 +4,13 @@
 
 use kernel::prelude::*;
 
-use crate::uapi;
+use crate::{
+    kernel_ext::errno::{
+        eprotonosupport,
+        eprototype, //
+    },
+    uapi, //
+};
 
 /// Most bytes of private data.
 const MOST: usize = uapi::ULDMA_CONN_PRIVATE as usize;
@@ -94,6 +100,21 @@ impl Offer {
         })
     }
 
+    /// Checks that what the other side says fits to this.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTOTYPE` for another kind, `EPROTONOSUPPORT` for another version of it.
+    pub(crate) fn check(&self, theirs: &Self) -> Result {
+        if theirs.kind != self.kind {
+            return Err(eprototype());
+        }
+        match theirs.version == self.version {
+            true => Ok(()),
+            false => Err(eprotonosupport()),
+        }
+    }
+
     /// Writes what the other side has said, but for its user.
     pub(crate) fn describe(&self, out: &mut uapi::uldma_conn_offer) {
         out.kind = self.kind;
@@ -138,6 +159,23 @@ mod tests {
             assert_eq!((out.kind, out.version), (said.kind, said.version));
             assert_eq!(out.private_length, length);
             assert_eq!(out.private_data, said.private_data);
+        }
+    }
+
+    #[test]
+    fn kind_and_version_have_to_fit() {
+        let of = |kind, version, user| Offer {
+            kind,
+            version,
+            user,
+            private: PrivateData::NONE,
+        };
+        let offer = of(7, 2, 0);
+        assert_eq!(offer.check(&of(7, 2, 1)), Ok(()));
+        assert_eq!(offer.check(&of(7, 3, 0)), Err(eprotonosupport()));
+        // The kind comes first, as the version is one of that kind.
+        for version in [2, 3] {
+            assert_eq!(offer.check(&of(6, version, 0)), Err(eprototype()));
         }
     }
 

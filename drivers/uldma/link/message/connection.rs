@@ -59,13 +59,13 @@ impl Identity {
             .bits()
     }
 
-    fn offer(self, private: PrivateData) -> Offer {
-        Offer {
+    fn offer(self, private: Result<PrivateData>) -> Result<Offer> {
+        Ok(Offer {
             kind: self.get(Self::KIND),
             version: self.get(Self::VERSION),
             user: self.get(Self::USER),
-            private,
-        }
+            private: private.map_err(|_| eproto())?,
+        })
     }
 }
 
@@ -219,16 +219,16 @@ impl Connection {
         }
     }
 
-    /// Decodes a message of a peer.
+    /// Decodes a message of a peer; `private` is called where a message can have private data.
     ///
     /// # Errors
     ///
-    /// `EPROTO` for an unknown kind.
+    /// `EPROTO` for an unknown kind, and private data that cannot be.
     pub(super) fn decode(
         kind: u8,
         number: u32,
         [a, b, c, d, e]: Body,
-        private: PrivateData,
+        private: impl FnOnce() -> Result<PrivateData>,
     ) -> Result<Self> {
         let target = Target::from_bits(a);
         let reply = Reply::from_bits(a);
@@ -240,7 +240,7 @@ impl Connection {
                 flags: target.get(Target::FLAGS),
                 name: b,
                 window: (c, d),
-                offer: Identity::from_bits(e).offer(private),
+                offer: Identity::from_bits(e).offer(private())?,
             },
             CONNECTED => Self::Connected {
                 to: number,
@@ -248,7 +248,7 @@ impl Connection {
                 from: reply.get(Reply::FROM),
                 name: b,
                 window: (c, d),
-                offer: Identity::from_bits(e).offer(private),
+                offer: Identity::from_bits(e).offer(private())?,
             },
             DISCONNECT => Self::Disconnect {
                 to: number,

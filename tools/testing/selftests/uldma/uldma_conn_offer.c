@@ -184,7 +184,7 @@ TEST_F(fit, once)
 	check_told(_metadata, p->b, &theirs, geteuid());
 }
 
-/* The effective user at the time of the call counts, not who uses the file afterwards. */
+/* The kernel says the effective user of the call, not of what uses the file later. */
 TEST_F(fit, users)
 {
 	struct uldma_conn_offer none = {};

@@ -15,6 +15,16 @@ pub(crate) mod errno {
     pub(crate) fn eproto() -> Error {
         Error::from_errno(-71)
     }
+
+    /// Protocol wrong type for socket.
+    pub(crate) fn eprototype() -> Error {
+        Error::from_errno(-91)
+    }
+
+    /// Protocol not supported.
+    pub(crate) fn eprotonosupport() -> Error {
+        Error::from_errno(-93)
+    }
 }
 
 /// Orders accesses to the window.

@@ -3,7 +3,7 @@
 //! Packets in a stream of bytes, as frames.
 //!
 //! A frame is the length of a packet in two bytes, the higher one first, and the packet, as in
-//! RFC 4571. The private data of each side's offer are the largest packet that the side takes, in two
+//! RFC 4571. The private data of each side's offer is the largest packet that the side takes, in two
 //! bytes like a length. The smaller one of both sides is what both keep to.
 
 use std::io::{self, Read, Write};
