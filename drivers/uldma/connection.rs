@@ -340,11 +340,12 @@ impl Connection {
     fn spin(&self, ctx: &ConnCtx<'_>, direction: Direction) {
         while let Some(step) = self.step(direction) {
             let (cost, rang) = match step {
-                Step::Message => (ctx.doorbell_cost(self.node), ctx.has_rung(self.node)),
-                Step::Copy | Step::Invalidation => (ctx.completion_cost(), false),
+                Step::Message => (ctx.wakeup_by_peer(self.node), ctx.has_rung(self.node)),
+                // The worker, which the interrupt wakes, wakes the thread.
+                Step::Copy | Step::Invalidation => {
+                    (ctx.completion_cost() + wakeup::cost_by_thread(), false)
+                }
             };
-            // The worker, which the interrupt wakes, wakes the thread.
-            let cost = cost + wakeup::cost_by_thread();
             let limit = {
                 let mut state = self.state.lock();
                 let polling = &mut state.half(direction).polling;

@@ -67,10 +67,15 @@ impl ConnCtx<'_> {
     /// Returns the cost of sleeping until `node` rings and the worker runs.
     ///
     /// The interrupt of a doorbell takes the way of a completion's, so the larger measurement counts.
-    pub(super) fn doorbell_cost(&self, node: u32) -> Delta {
+    fn doorbell_cost(&self, node: u32) -> Delta {
         let peer = self.link.peer(node);
         let doorbell = peer.map_or(Delta::ZERO, |peer| peer.doorbell_cost());
         doorbell.max(self.completion_cost())
+    }
+
+    /// Returns the cost of sleeping until `node` rings, the worker runs, and wakes the thread.
+    pub(crate) fn wakeup_by_peer(&self, node: u32) -> Delta {
+        self.doorbell_cost(node) + wakeup::cost_by_thread()
     }
 
     /// Invalidates `region`, which was retracted, and waits for that; bounded.

@@ -426,6 +426,8 @@ struct uldma_query {
  * @out_interrupts: doorbell interrupts of this device, from all peers
  * @out_polls: times that the driver polled for messages without an interrupt
  * @out_violations: times that the peer with this number broke the protocol
+ * @out_doorbell_ns: how long a thread that sleeps takes to run after the peer has rung,
+ *	as this node's driver has measured; an estimate before the first measurement
  */
 struct uldma_peer_query {
 	__u32 size;
@@ -442,6 +444,7 @@ struct uldma_peer_query {
 	__aligned_u64 out_interrupts;
 	__aligned_u64 out_polls;
 	__aligned_u64 out_violations;
+	__aligned_u64 out_doorbell_ns;
 };
 
 /**

@@ -45,7 +45,7 @@ macro_rules! arguments {
 arguments!(
     uldma_handle,
     uldma_query up to out_nodes,
-    uldma_peer_query,
+    uldma_peer_query up to out_doorbell_ns,
     uldma_region_register up to limit_us,
     uldma_region_export,
     uldma_region_import up to peer,

@@ -41,7 +41,9 @@ pub(super) fn peer_query(open_file: &OpenFile, user: &User) -> Result {
     no_flags(arg.flags)?;
     let shared = &open_file.shared;
     shared.gate.check()?;
-    let link = shared.link.peer(arg.node)?.describe();
+    let peer = shared.link.peer(arg.node)?;
+    let link = peer.describe();
+    let doorbell = shared.conn_ctx().wakeup_by_peer(peer.node());
     let stats = shared.worker.stats();
     arg.out_link = if link.up { uapi::ULDMA_LINK_UP } else { 0 };
     arg.out_generation = link.generation;
@@ -54,6 +56,7 @@ pub(super) fn peer_query(open_file: &OpenFile, user: &User) -> Result {
     arg.out_violations = link.counters.violations;
     arg.out_interrupts = stats.doorbells;
     arg.out_polls = stats.found;
+    arg.out_doorbell_ns = u64::try_from(doorbell.as_nanos())?;
     user.write(&arg)
 }
 

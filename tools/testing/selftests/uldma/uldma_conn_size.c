@@ -31,6 +31,7 @@ enum call_id {
 static struct uldma_call calls[] = {
 	[PEER_QUERY] = {
 		.cmd = ULDMA_IOC_PEER_QUERY,
+		FIRST(peer_query, out_doorbell_ns),
 		.asks = true,
 		.args.peer_query = { SIZED(peer_query) },
 	},
@@ -191,6 +192,7 @@ TEST_F(peers, query)
 		EXPECT_LE(1, p.out_slots);
 		EXPECT_LE(p.out_slots, 64);
 		EXPECT_EQ(0, p.out_violations);
+		EXPECT_LT(0, p.out_doorbell_ns);
 	}
 	EXPECT_EQ(-EINVAL, peer_query(self->fd, self->q.out_nodes, &p));
 	EXPECT_EQ(-EINVAL, peer_query(self->fd, ~0U, &p));

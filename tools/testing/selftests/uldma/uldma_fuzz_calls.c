@@ -9,8 +9,8 @@
 const struct call calls[] = {
 	{ "NOP", ULDMA_CMD_NOP, 0, 0, ANY_FLAGS, {}, false, false, 1 },
 	{ "QUERY", ULDMA_CMD_QUERY, STRUCT(query), AT(query, out_nodes), 0, {}, true, false, 1 },
-	{ "PEER_QUERY", ULDMA_CMD_PEER_QUERY, STRUCT(peer_query), STRUCT(peer_query), 0, {},
-	  true, false, 1 },
+	{ "PEER_QUERY", ULDMA_CMD_PEER_QUERY, STRUCT(peer_query),
+	  AT(peer_query, out_doorbell_ns), 0, {}, true, false, 1 },
 	{ "REGION_REGISTER", ULDMA_CMD_REGION_REGISTER, STRUCT(region_register),
 	  AT(region_register, limit_us), RW | ULDMA_REGISTER_OPTIMISTIC | ULDMA_WAITS,
 	  { AT(region_register, reserved) }, true, true, 12 },
