@@ -59,6 +59,8 @@ mod message;
 mod outbox;
 mod progress;
 mod queues;
+mod ranges;
+mod ring;
 mod sleeper;
 mod state;
 mod stream;
@@ -415,6 +417,7 @@ impl Connection {
         out.out_messages = state.counters.messages;
         out.out_pin_calls = state.counters.locks;
         state.peer_offer.describe(&mut out.out_offer);
+        out.out_offer.ring_length = state.peer_ring_bytes() as u64;
         out.out_uid = state.peer_offer.user;
     }
 

@@ -306,6 +306,8 @@ impl Shared {
             queues: self.queues.as_deref(),
             link: &self.link,
             window_alloc: &self.window_alloc,
+            segments: &self.segments,
+            mmap_offsets: &self.mmap_offsets,
             connections: &self.connections,
             ledger: &self.ledger,
             worker: &self.worker,

@@ -15,6 +15,7 @@ use kernel::{
 
 use super::{
     outbox::Outbox,
+    ranges::OwnRanges,
     state::{
         Phase,
         State, //
@@ -48,8 +49,7 @@ use crate::{
             Hold,
             Quarantine, //
         },
-        window_alloc::Payers,
-        window_range::WindowRange, //
+        window_alloc::Payers, //
     },
     mem::lmm::space::Space,
     params,
@@ -63,9 +63,6 @@ use crate::{
         offer::Offer, //
     }, //
 };
-
-/// Bytes of the window that carry one direction of a connection.
-const RING_BYTES: u64 = 128 << 10;
 
 /// The pending work.
 struct WorkList {
@@ -103,7 +100,8 @@ impl Connections {
         self.table.lock().count()
     }
 
-    /// Listens at `port`, for open files of `space` and sides that fit to `offer`.
+    /// Listens at `port`, for open files of `space` and sides that fit to `offer`, with a ring of `ring`
+    /// bytes for each of them.
     ///
     /// # Errors
     ///
@@ -114,11 +112,12 @@ impl Connections {
         port: u32,
         backlog: usize,
         once: bool,
-        offer: Offer,
+        (offer, ring): (Offer, u64),
         space: &Arc<Space>,
         events: &Arc<Events>,
     ) -> Result<Arc<Listener>> {
-        let listener = Listener::new(port, backlog, once, offer, space.clone(), events.clone())?;
+        let side = (offer, ring);
+        let listener = Listener::new(port, backlog, once, side, space.clone(), events.clone())?;
         let share = Share::new(space.payer(), Resource::Listeners, 1)?;
         self.table.lock().listen(listener.clone(), share)?;
         Ok(listener)
@@ -163,7 +162,7 @@ impl Connections {
         ctx: &ConnCtx<'_>,
         payer: &Arc<Payer>,
         peer: &Peer,
-        (port, offer): (u32, Offer),
+        (port, offer, ring): (u32, Offer, u64),
         pull: bool,
         timeout_ns: u64,
     ) -> Result<ConnHandle> {
@@ -175,14 +174,11 @@ impl Connections {
         let make = |id| {
             let session = peer.session()?;
             let mut state = State::new(Phase::Asking, 0, random::u64(), offer)?;
-            state.own_window = self.alloc_window(ctx, peer.node(), (payer, None), transport)?;
-            let window = state.own_window;
+            let ranges = OwnRanges::alloc(ctx, peer.node(), (payer, None), transport, ring)?;
+            ranges.give_to(&mut state);
             let whose = (peer.node(), session);
-            Connection::new(id, whose, port, transport, pull, Some(user), state).inspect_err(|_| {
-                if let Some(window) = window {
-                    ctx.window_alloc.free(window);
-                }
-            })
+            Connection::new(id, whose, port, transport, pull, Some(user), state)
+                .inspect_err(|_| ranges.free(ctx))
         };
         // The end of this session cuts all connections in the table, which is locked here.
         let check = |connection: &Connection| match peer.session()? {
@@ -223,10 +219,8 @@ impl Connections {
         if let Err(err) = added {
             table.cancel(id);
             drop(table);
-            // The peer does not know the range.
-            if let Some(window) = connection.state.lock().own_window.take() {
-                ctx.window_alloc.free(window);
-            }
+            // The peer does not know them.
+            connection.take_ranges(ctx).free(ctx);
             return Err(err);
         }
         Ok(connection)
@@ -243,32 +237,6 @@ impl Connections {
         Ok(id)
     }
 
-    /// Allocates a range of the own section for the data of `writer`, if data goes through the window.
-    /// The payers pay.
-    pub(super) fn alloc_window(
-        &self,
-        ctx: &ConnCtx<'_>,
-        writer: u32,
-        payers: Payers<'_>,
-        transport: Transport,
-    ) -> Result<Option<WindowRange>> {
-        if transport != Transport::Window {
-            return Ok(None);
-        }
-        let window = ctx.window_alloc.alloc(writer, payers, RING_BYTES)?;
-        let zeroed = ctx.gate.try_enter().and_then(|guard| {
-            let hw = guard.hw();
-            hw.zero_window(window.offset(), window.length())
-        });
-        match zeroed {
-            Ok(()) => Ok(Some(window)),
-            Err(err) => {
-                ctx.window_alloc.free(window);
-                Err(err)
-            }
-        }
-    }
-
     /// Adds a connection to the work list.
     pub(crate) fn enqueue(&self, connection: &Arc<Connection>) {
         if !connection.queued.xchg(true, Relaxed) {
@@ -280,24 +248,21 @@ impl Connections {
     }
 
     /// Removes a connection that is over. The owner and the worker may call this at the same time;
-    /// the one that takes the connection out of the table frees its range.
+    /// the one that takes the connection out of the table frees its ranges.
     pub(crate) fn forget(&self, ctx: &ConnCtx<'_>, connection: &Arc<Connection>) {
         if !self.table.lock().remove(connection.id) {
             return;
         }
-        let (window, age, may_be_written) = {
-            let mut state = connection.state.lock();
+        let ranges = connection.take_ranges(ctx);
+        let (age, may_be_written) = {
+            let state = connection.state.lock();
             let heard = state.phase != Phase::Asking;
-            let window = state.own_window.take();
-            (window, state.age, state.closing.cut && heard)
-        };
-        let Some(window) = window else {
-            return;
+            (state.age, state.closing.cut && heard)
         };
         // A new session has its number before `WindowAllocator::peer_began()`, so a range that is
         // quarantined under the number of the old session is still found there. A peer that has begun a
         // new session does not write the range.
-        ctx.window_alloc.end(window, || {
+        ranges.end(ctx, || {
             let same = ctx.link.session(connection.node) == Some(connection.session);
             (may_be_written && same).then(|| Hold::new(connection.node, 1, age))
         });
@@ -336,8 +301,7 @@ impl Connections {
         for connection in self.table.lock().connections() {
             let state = connection.state.lock();
             if state.is_held() {
-                let bytes = state.own_window.map_or(0, |window| window.length());
-                held.add(connection.node, bytes, state.age);
+                held.add(connection.node, state.written_bytes(), state.age);
             }
         }
     }

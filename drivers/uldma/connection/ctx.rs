@@ -23,12 +23,19 @@ use crate::{
     },
     link::{
         progress_worker::ProgressWorker,
+        segment::{
+            SegmentCtx,
+            Segments, //
+        },
         window_alloc::WindowAllocator,
         Link, //
     },
     mem::tpt::Tpt,
     params,
-    user_abi::ledger::Ledger, //
+    user_abi::{
+        ledger::Ledger,
+        mmap_offset::MmapOffsets, //
+    }, //
 };
 
 /// The parts of a device that its connections use.
@@ -40,12 +47,26 @@ pub(crate) struct ConnCtx<'a> {
     pub(crate) queues: Option<&'a Queues>,
     pub(crate) link: &'a Link,
     pub(crate) window_alloc: &'a WindowAllocator,
+    pub(crate) segments: &'a Segments,
+    pub(crate) mmap_offsets: &'a MmapOffsets,
     pub(crate) connections: &'a Connections,
     pub(crate) ledger: &'a Arc<Ledger>,
     pub(crate) worker: &'a Arc<ProgressWorker>,
 }
 
 impl ConnCtx<'_> {
+    /// Returns the parts that the segments of rings use.
+    pub(super) fn segments(&self) -> SegmentCtx<'_> {
+        SegmentCtx {
+            gate: self.gate,
+            hw: self.hw,
+            mmap_offsets: self.mmap_offsets,
+            window_alloc: self.window_alloc,
+            link: self.link,
+            segments: self.segments,
+        }
+    }
+
     /// Makes progress if the driver polls in place of doorbells.
     pub(crate) fn work_if_polling(&self) {
         if params::link_poll().is_some() {

@@ -50,6 +50,8 @@ pub(crate) struct Listener {
     backlog: usize,
     /// What each side that connects is told, and has to fit to.
     offer: Offer,
+    /// Bytes of the ring that this side offers of each connection, or zero.
+    ring: u64,
     events: Arc<Events>,
     #[pin]
     state: Mutex<State>,
@@ -58,12 +60,13 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Creates a listener at `port` with a backlog of `backlog` connections that fit to `offer`.
+    /// Creates a listener at `port` with a backlog of `backlog` connections that fit to `offer`, with rings
+    /// of `ring` bytes.
     pub(super) fn new(
         port: u32,
         backlog: usize,
         once: bool,
-        offer: Offer,
+        (offer, ring): (Offer, u64),
         space: Arc<Space>,
         events: Arc<Events>,
     ) -> Result<Arc<Self>> {
@@ -78,6 +81,7 @@ impl Listener {
             once,
             backlog,
             offer,
+            ring,
             events,
             state <- new_mutex!(state, "uldma::Listener::state"),
             changed <- new_condvar!("uldma::Listener::changed"),
@@ -97,6 +101,11 @@ impl Listener {
     /// What this side says of each connection.
     pub(super) fn own_offer(&self) -> &Offer {
         &self.offer
+    }
+
+    /// Bytes of the ring that this side offers of each connection, or zero.
+    pub(super) fn ring(&self) -> u64 {
+        self.ring
     }
 
     /// Returns true if open files of `space` may accept.

@@ -15,6 +15,11 @@ use kernel::{
 
 use super::{
     connections::Connections,
+    ranges::OwnRanges,
+    ring::{
+        range_of_peer,
+        Ring, //
+    },
     state::{
         Phase,
         State, //
@@ -22,6 +27,7 @@ use super::{
     ConnCtx,
     Connection,
     Direction,
+    Listener,
     Transport,
     PULL,
     WINDOW, //
@@ -38,7 +44,7 @@ use crate::{
     link::{
         message::{
             Connection as ConnMsg,
-            RawWindowRange, //
+            Extent, //
         },
         window_alloc::Payers,
         window_range::WindowRange, //
@@ -73,7 +79,8 @@ struct Request {
     port: u32,
     flags: u32,
     name: u64,
-    window: RawWindowRange,
+    window: Extent,
+    ring: Extent,
     offer: Offer,
 }
 
@@ -82,27 +89,24 @@ fn peer_window(
     ctx: &ConnCtx<'_>,
     node: u32,
     transport: Transport,
-    window: RawWindowRange,
+    window: Extent,
 ) -> Result<Option<WindowRange>> {
-    match transport {
-        Transport::Window => {
-            let lane = ctx.hw.geometry().outbound(node)?;
-            WindowRange::of_peer(window.0, window.1, &lane).map(Some)
-        }
-        Transport::Engine | Transport::Memory if window == (0, 0) => Ok(None),
-        Transport::Engine | Transport::Memory => Err(eproto()),
+    let range = range_of_peer(ctx, node, window)?;
+    match range.is_some() == (transport == Transport::Window) {
+        true => Ok(range),
+        false => Err(eproto()),
     }
 }
 
 impl Request {
-    /// Creates the connection that `node` requests, with number `id`, and `own_offer` for its answer.
-    /// The payers pay for the window.
+    /// Creates the connection that `node` requests, with number `id`, and the offer of its `listener` for
+    /// the answer, a ring only if the peer offers one. The payers pay for the window.
     fn accept(
         &self,
         ctx: &ConnCtx<'_>,
         payers: Payers<'_>,
         node: u32,
-        (id, own_offer): (u32, Offer),
+        (id, listener): (u32, &Listener),
     ) -> Result<Arc<Connection>> {
         let transport = Transport::of(ctx.hw);
         let window = self.flags & WINDOW != 0;
@@ -113,18 +117,21 @@ impl Request {
         {
             return Err(eopnotsupp());
         }
+        let own_offer = *listener.own_offer();
         let mut state = State::new(Phase::Answering, self.from, self.name, own_offer)?;
         state.peer_offer = self.offer;
         state.peer_window = peer_window(ctx, node, transport, self.window)?;
-        state.own_window = ctx.connections.alloc_window(ctx, node, payers, transport)?;
-        let window = state.own_window;
+        state.peer_ring = range_of_peer(ctx, node, self.ring)?.map(Ring::new);
+        let ring = match state.peer_ring {
+            Some(_) => listener.ring(),
+            None => 0,
+        };
+        let ranges = OwnRanges::alloc(ctx, node, payers, transport, ring)?;
+        ranges.give_to(&mut state);
         let whose = (node, ctx.link.session(node).unwrap_or(0));
-        Connection::new(id, whose, self.port, transport, pull, None, state).inspect_err(|_| {
-            if let Some(window) = window {
-                // The peer does not know the range.
-                ctx.window_alloc.free(window);
-            }
-        })
+        // The peer does not know the ranges.
+        Connection::new(id, whose, self.port, transport, pull, None, state)
+            .inspect_err(|_| ranges.free(ctx))
     }
 }
 
@@ -138,6 +145,7 @@ impl Connections {
                 flags,
                 name,
                 window,
+                ring,
                 offer,
             } => {
                 let request = Request {
@@ -146,6 +154,7 @@ impl Connections {
                     flags,
                     name,
                     window,
+                    ring,
                     offer,
                 };
                 return self.asked(ctx, node, &request);
@@ -186,8 +195,7 @@ impl Connections {
             let made = listener.offer(ctx, node, || {
                 let peer = Payer::of_peer(ctx.ledger.clone(), node)?;
                 let payers = (listener.payer(), Some(&peer));
-                let own_offer = *listener.own_offer();
-                let make = |id| request.accept(ctx, payers, node, (id, own_offer));
+                let make = |id| request.accept(ctx, payers, node, (id, &listener));
                 // This worker ends the session, too.
                 self.insert(ctx, payers, None, make, |_| Ok(()))
             })?;
@@ -206,7 +214,8 @@ impl Connections {
                     error: err.to_errno().unsigned_abs(),
                     from: 0,
                     name: request.name,
-                    window: (0, 0),
+                    window: Extent::NONE,
+                    ring: Extent::NONE,
                     offer: Offer::NONE,
                 },
             ),
@@ -228,9 +237,10 @@ impl Connection {
                     from,
                     name,
                     window,
+                    ring,
                     offer,
                     ..
-                } => self.answered(ctx, state, error, (from, name, window, offer)),
+                } => self.answered(ctx, state, (error, from, name), (window, ring, offer)),
                 ConnMsg::Disconnect { reset, .. } if state.is_connected() => {
                     state.reset |= reset && !closing;
                     state.closing.theirs = true;
@@ -272,8 +282,8 @@ impl Connection {
         &self,
         ctx: &ConnCtx<'_>,
         state: &mut State,
-        error: u32,
-        (from, name, window, offer): (u32, u64, RawWindowRange, Offer),
+        (error, from, name): (u32, u32, u64),
+        (window, ring, offer): (Extent, Extent, Offer),
     ) -> Result {
         if state.phase != Phase::Asked || name != state.name {
             return Err(eproto());
@@ -281,11 +291,9 @@ impl Connection {
         self.given_up.store(false, Relaxed);
         if error != 0 {
             state.phase = Phase::Refused(refusal(error));
-            // No message follows, and the peer does not write the range.
+            // No message follows, and the peer does not write the ranges.
             state.closing.cut = true;
-            if let Some(window) = state.own_window.take() {
-                ctx.window_alloc.free(window);
-            }
+            state.take_ranges().free(ctx);
             return Ok(());
         }
         state.remote = from;
@@ -293,7 +301,16 @@ impl Connection {
         state.own_offer.check(&offer).map_err(|_| eproto())?;
         state.peer_offer = offer;
         state.peer_window = peer_window(ctx, self.node, self.transport, window)?;
-        Ok(())
+        state.peer_ring = range_of_peer(ctx, self.node, ring)?.map(Ring::new);
+        match (&state.own_ring, &state.peer_ring) {
+            (None, Some(_)) => Err(eproto()),
+            (_, Some(_)) | (None, None) => Ok(()),
+            (Some(_), None) => {
+                // The peer does not write it.
+                state.take_ring().free(ctx);
+                Ok(())
+            }
+        }
     }
 
     /// Returns the direction whose data the peer moves, or this side.

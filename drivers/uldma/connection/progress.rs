@@ -12,6 +12,7 @@ use super::{
         self,
         ByteRing, //
     },
+    ring::extent,
     state::{
         CloseMsg,
         Phase,
@@ -36,11 +37,9 @@ use crate::{
     link::{
         message::{
             Connection as ConnMsg,
-            Message,
-            RawWindowRange, //
+            Message, //
         },
-        peer::Peer,
-        window_range::WindowRange, //
+        peer::Peer, //
     },
     uapi,
     user_abi::status_page::Outcome, //
@@ -81,16 +80,6 @@ impl TurnCtx<'_> {
     }
 }
 
-fn raw_range(window: Option<WindowRange>) -> Result<RawWindowRange> {
-    match window {
-        Some(window) => Ok((
-            u64::try_from(window.offset())?,
-            u64::try_from(window.length())?,
-        )),
-        None => Ok((0, 0)),
-    }
-}
-
 impl Connection {
     /// Does a bounded amount of work.
     pub(super) fn work(self: &Arc<Self>, ctx: &ConnCtx<'_>, guard: &GateGuard<'_>) -> Turn {
@@ -99,6 +88,7 @@ impl Connection {
             return turn;
         };
         let turn_ctx = TurnCtx { ctx, guard, peer };
+        self.end_peer_ring(ctx);
         let mut state = self.state.lock();
         let phase = state.phase;
         match self.work_in(&turn_ctx, &mut state, &mut turn) {
@@ -157,7 +147,8 @@ impl Connection {
                     port: self.port,
                     flags: window | if self.pull { PULL } else { 0 },
                     name: state.name,
-                    window: raw_range(state.own_window)?,
+                    window: extent(state.own_window)?,
+                    ring: state.ring_extent()?,
                     offer: state.own_offer,
                 };
                 self.send(turn_ctx, state, msg, turn)?;
@@ -169,7 +160,8 @@ impl Connection {
                     error: 0,
                     from: self.id,
                     name: state.name,
-                    window: raw_range(state.own_window)?,
+                    window: extent(state.own_window)?,
+                    ring: state.ring_extent()?,
                     offer: state.own_offer,
                 };
                 self.send(turn_ctx, state, msg, turn)?;

@@ -15,6 +15,7 @@ use kernel::{
 use super::{
     buffer::Buffer,
     matching::Matching,
+    ring::Ring,
     sleeper::Sleeper,
     stream::{
         Offers,
@@ -230,6 +231,10 @@ pub(super) struct State {
     /// Range of the peer's section into which this node writes its data, if data goes through the
     /// window.
     pub(super) peer_window: Option<WindowRange>,
+    /// The ring that the program of the peer writes, if this side offers one.
+    pub(super) own_ring: Option<Ring>,
+    /// The ring that the program here writes, if the peer's side offers one.
+    pub(super) peer_ring: Option<Ring>,
     /// Events that are woken on changes.
     pub(super) watcher: Option<Arc<Events>>,
     pub(super) counters: Counters,
@@ -256,6 +261,8 @@ impl State {
             receiving: HalfConn::new()?,
             own_window: None,
             peer_window: None,
+            own_ring: None,
+            peer_ring: None,
             watcher: None,
             counters: Counters::default(),
             matching: Matching::default(),
@@ -311,7 +318,8 @@ impl State {
         self.is_late = self.orphan && self.time_left(limit) == 0;
         if self.is_late && !self.closing.is_done() {
             let heard = self.closing.sent || self.phase == Phase::Asked;
-            self.closing.expired = heard && self.own_window.is_none();
+            let is_written = self.own_window.is_some() || self.own_ring.is_some();
+            self.closing.expired = heard && !is_written;
         }
     }
 
@@ -374,10 +382,18 @@ impl State {
         self.sending.commands == 0 && self.receiving.commands == 0
     }
 
-    /// Returns true if commands are in flight, or completed ones were not reported to the peer.
+    /// Returns true if commands are in flight, or completed ones were not reported to the peer, or the
+    /// program here can write the peer's ring.
     pub(super) fn is_in_flight(&self) -> bool {
         let busy = |half: &HalfConn| half.commands > 0 || half.unreported > 0;
-        busy(&self.sending) || busy(&self.receiving)
+        busy(&self.sending) || busy(&self.receiving) || self.writes_ring()
+    }
+
+    /// Returns the bytes of the own section that the peer may write.
+    pub(super) fn written_bytes(&self) -> usize {
+        let ring = self.own_ring.as_ref().map(|ring| ring.range);
+        let ranges = [self.own_window, ring].into_iter().flatten();
+        ranges.map(|range| range.length()).sum()
     }
 }
 
@@ -501,7 +517,12 @@ mod tests {
     #[test]
     fn a_part_stays_until_the_peer_lets_go() -> Result {
         let mut state = State::new(Phase::Connected, 0, 1, Offer::NONE)?;
-        state.own_window = Some(WindowRange::of_peer(65536, 65536, &(0..1 << 20))?);
+        state.own_ring = Some(Ring::new(WindowRange::of_peer(
+            65536,
+            65536,
+            &(0..1 << 20),
+        )?));
+        assert_eq!(state.written_bytes(), 65536);
         state.orphan = true;
         state.end(false);
         state.disconnect_sent();

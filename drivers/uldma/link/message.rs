@@ -34,7 +34,7 @@ mod network;
 pub(crate) use connection::{
     Connection,
     EndpointName,
-    RawWindowRange, //
+    Extent, //
 };
 pub(crate) use network::{
     Network,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_survive_the_window() {
+    fn messages_survive_the_window() -> Result {
         let access = Access {
             read: true,
             write: false,
@@ -288,6 +288,9 @@ mod tests {
             offset: 65536,
             length: 4096,
         };
+        let extent = Extent::new(65536, 4096)?;
+        assert_eq!(extent.bytes(), (65536, 4096));
+        assert_eq!(extent.bits(), 16 << 32 | 1);
         for message in [
             Message::Query(1, Query::Region(2)),
             Message::Query(u32::MAX, Query::Segment(u64::MAX)),
@@ -301,7 +304,8 @@ mod tests {
                 port: u32::MAX,
                 flags: 1,
                 name: u64::MAX,
-                window: (65536, 4096),
+                window: extent,
+                ring: Extent::from_bits(u64::MAX),
                 offer: offer(128),
             }),
             Message::Connection(Connection::Connected {
@@ -309,7 +313,8 @@ mod tests {
                 error: 111,
                 from: u32::MAX,
                 name: 5,
-                window: (0, 0),
+                window: Extent::NONE,
+                ring: extent,
                 offer: offer(0),
             }),
             Message::Connection(Connection::Disconnect {
@@ -349,6 +354,7 @@ mod tests {
         ] {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }
+        Ok(())
     }
 
     #[test]
@@ -366,7 +372,8 @@ mod tests {
             error: 0,
             from: 4,
             name: 5,
-            window: (0, 0),
+            window: Extent::NONE,
+            ring: Extent::NONE,
             offer: offer(length),
         };
         Message::Connection(connected).encode()

@@ -7,6 +7,9 @@
 //! segment counts as an *offer*. The peer returns each offer in the end, used or not, or begins a
 //! new session, before which it revokes all mappings. A range with offers outstanding when its
 //! segment ends is [quarantined](super::quarantine) until then.
+//!
+//! The rings of a connection are segments without a name, of ranges that the connection allocates, offers
+//! and frees: it ends them before it tells the peer, and before it frees the range.
 
 use core::mem::MaybeUninit;
 
@@ -93,6 +96,15 @@ enum Role {
     Created(u64),
     /// The writer, which is attached.
     Attached,
+    /// The reader or the writer of a ring of a connection.
+    Ring(Side),
+}
+
+/// The side whose program reads a ring, and in whose section it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Own,
+    Peer,
 }
 
 /// The parts of a device that its segments use.
@@ -115,7 +127,7 @@ pub(crate) struct Segment {
     range: MmapRange,
     doorbell: Arc<DoorbellEvent>,
     events: Arc<Events>,
-    /// For a reader: the outstanding offers. For a writer: one while the mapping is valid.
+    /// For a reader: the outstanding offers. For a writer, and for a ring: one while the mapping is valid.
     offers: Atomic<u32>,
     _share: Share,
 }
@@ -123,7 +135,7 @@ pub(crate) struct Segment {
 /// A segment without a place yet: what it needs of its open file, and memory for all parts, as none is
 /// allocated under the lock of the segments. The worker of the link takes that lock, and the control
 /// group of the process can make an allocation sleep.
-struct NewSegment {
+pub(crate) struct NewSegment {
     open_file: u64,
     share: Share,
     events: Arc<Events>,
@@ -180,7 +192,7 @@ impl Segment {
         let share = Share::new(payer, Resource::Objects, 1)?;
         let window = ctx.window_alloc.alloc(peer, (payer, None), length)?;
         let segment = zero(ctx, window).and_then(|()| {
-            let backing = Backing::Inbound(ctx.hw.geometry().node, window.offset());
+            let backing = Backing::Window(ctx.hw.geometry().node, window.offset(), None);
             let new = NewSegment::new(ctx, (open_file, share), events, handle, backing)?;
             let Ok(named) = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT) else {
                 new.cancel();
@@ -217,9 +229,8 @@ impl Segment {
     ) -> Result<Arc<Self>> {
         let lane = ctx.hw.geometry().outbound(peer)?;
         let window = WindowRange::of_peer(offered.offset, offered.length, &lane)?;
-        let sink = SharedPage::new().and_then(|page| Ok(Arc::new(page, GFP_KERNEL_ACCOUNT)?));
-        let new = sink.and_then(|sink| {
-            let backing = Backing::Outbound(peer, window.offset(), sink);
+        let new = sink().and_then(|sink| {
+            let backing = Backing::Window(peer, window.offset(), Some(sink));
             NewSegment::new(ctx, owner, events, handle, backing)
         });
         let new = new.inspect_err(|_| ctx.segments.decline(ctx, peer, offered.offset, epoch))?;
@@ -250,7 +261,7 @@ impl Segment {
         let guard = ctx.gate.try_enter()?;
         // Offers may end meanwhile. A segment that has none left has nothing to ring for.
         let is_offered = self.is_offered();
-        if self.role == Role::Attached && !is_offered {
+        if !matches!(self.role, Role::Created(_)) && !is_offered {
             return Err(estale());
         }
         let peer = ctx.link.peer(self.peer)?;
@@ -265,7 +276,7 @@ impl Segment {
     }
 
     /// Returns true if the peer may have the segment mapped, or this side of it is valid.
-    fn is_offered(&self) -> bool {
+    pub(crate) fn is_offered(&self) -> bool {
         self.offers.load(Relaxed) > 0
     }
 
@@ -297,23 +308,86 @@ impl Segment {
             }
             Role::Attached if count == 0 => (),
             Role::Attached => state.give_back(ctx, this.peer, offset, 1),
+            Role::Ring(_) => this.offers.store(0, Relaxed),
         }
     }
 
-    /// Revokes the mappings of a segment that is attached to one of a peer. Returns 1, or 0 if that
-    /// was done before.
-    fn end_attached(&self, ctx: &SegmentCtx<'_>) -> u32 {
-        if self.role != Role::Attached || !self.is_offered() {
-            return 0;
+    /// Ends a ring. When this returns, no process here accesses its range by this segment.
+    pub(crate) fn end_ring(&self, ctx: &SegmentCtx<'_>) {
+        let _state = ctx.segments.state.lock();
+        if matches!(self.role, Role::Ring(_)) {
+            self.revoke(ctx);
+        }
+    }
+
+    /// Revokes the mappings of a segment that is in the section of a peer. Returns 1 if the peer gets an
+    /// offer back for that, otherwise 0.
+    fn revoke_writer(&self, ctx: &SegmentCtx<'_>) -> u32 {
+        match self.role {
+            Role::Created(_) | Role::Ring(Side::Own) => 0,
+            Role::Attached => u32::from(self.revoke(ctx)),
+            Role::Ring(Side::Peer) => {
+                self.revoke(ctx);
+                0
+            }
+        }
+    }
+
+    /// Revokes the mappings. Returns false if that was done before. The lock of the segments is held.
+    fn revoke(&self, ctx: &SegmentCtx<'_>) -> bool {
+        if !self.is_offered() {
+            return false;
         }
         self.offers.store(0, Relaxed);
         ctx.mmap_offsets.revoke(self.range);
         self.events.end(&self.doorbell);
-        1
+        true
     }
 }
 
 impl NewSegment {
+    /// Prepares the segment of a ring at `window` of the section of `node`, for open file `open_file`,
+    /// which pays `share`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn of_ring(
+        ctx: &SegmentCtx<'_>,
+        owner: (u64, Share),
+        events: &Arc<Events>,
+        handle: u32,
+        (node, window): (u32, WindowRange),
+    ) -> Result<Self> {
+        let backing = Backing::Window(node, window.offset(), Some(sink()?));
+        Self::new(ctx, owner, events, handle, backing)
+    }
+
+    /// Makes it the segment of the ring of `side`, at `window`, which it was prepared for. One that is
+    /// `over` maps private memory only, as one that has ended does.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if all mmap offsets are used up.
+    pub(crate) fn insert_ring(
+        mut self,
+        ctx: &SegmentCtx<'_>,
+        (side, peer): (Side, u32),
+        window: WindowRange,
+        over: bool,
+    ) -> Result<Arc<Segment>> {
+        if over {
+            self.backing.sink();
+        }
+        let mut state = ctx.segments.state.lock();
+        let segment = state.insert(ctx, (Role::Ring(side), peer), window, self)?;
+        if over {
+            segment.offers.store(0, Relaxed);
+            segment.events.end(&segment.doorbell);
+        }
+        Ok(segment)
+    }
+
     fn new(
         ctx: &SegmentCtx<'_>,
         (open_file, share): (u64, Share),
@@ -338,9 +412,15 @@ impl NewSegment {
         })
     }
 
-    fn cancel(self) {
+    /// Undoes [`NewSegment::new`].
+    pub(crate) fn cancel(self) {
         self.events.remove_doorbell(&self.doorbell);
     }
+}
+
+/// Returns a page for accesses to a segment that has ended.
+fn sink() -> Result<Arc<SharedPage>> {
+    Ok(Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?)
 }
 
 /// Zeroes a range, which another segment may have used.
@@ -364,7 +444,8 @@ impl SegmentsState {
     ) -> Result<Arc<Segment>> {
         let (node, offers) = match role {
             Role::Created(_) => (ctx.hw.geometry().node, 0),
-            Role::Attached => (peer, 1),
+            Role::Ring(Side::Own) => (ctx.hw.geometry().node, 1),
+            Role::Attached | Role::Ring(Side::Peer) => (peer, 1),
         };
         let offsets = ctx.mmap_offsets;
         let range = offsets.insert(new.range, new.open_file, window.pages(), new.backing, true);
@@ -500,7 +581,7 @@ impl Segments {
         let mut count = 0;
         state
             .segments
-            .at(peer, place, |segment| count += segment.end_attached(ctx));
+            .at(peer, place, |segment| count += segment.revoke_writer(ctx));
         if count > 0 {
             state.give_back(ctx, peer, offset, count);
         }
@@ -515,7 +596,8 @@ impl Segments {
         state
             .segments
             .at(ctx.hw.geometry().node, offset, |segment| {
-                if segment.peer == peer && segment.is_offered() {
+                let is_created = matches!(segment.role, Role::Created(_));
+                if is_created && segment.peer == peer && segment.is_offered() {
                     let offers = segment.offers.load(Relaxed).saturating_sub(count);
                     segment.offers.store(offers, Relaxed);
                     segment.events.ring(&segment.doorbell);
@@ -536,7 +618,7 @@ impl Segments {
             unreported.clear();
         }
         state.segments.of_node(peer, |segment| {
-            segment.end_attached(ctx);
+            segment.revoke_writer(ctx);
         });
         state.ring_created(peer, |_| ());
     }

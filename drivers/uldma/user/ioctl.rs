@@ -120,6 +120,7 @@ fn changes(number: u32) -> bool {
             | ULDMA_CMD_CONN_RECV
             | ULDMA_CMD_CONN_RECYCLE
             | ULDMA_CMD_CONN_STREAM
+            | ULDMA_CMD_CONN_RING
             | ULDMA_CMD_ENDPOINT_CREATE
             | ULDMA_CMD_ENDPOINT_CONNECT
             | ULDMA_CMD_ENDPOINT_DESTROY
@@ -191,6 +192,7 @@ pub(crate) fn dispatch(
         ULDMA_CMD_CONN_RECYCLE => connection::reap(open_file, &user, Direction::Send, nonblock),
         ULDMA_CMD_CONN_QUERY => connection::query(open_file, &user),
         ULDMA_CMD_CONN_STREAM => connection::stream(open_file, &user),
+        ULDMA_CMD_CONN_RING => connection::ring(this, &user, nonblock),
         ULDMA_CMD_ENDPOINT_CREATE => endpoint::create(this, &user),
         ULDMA_CMD_ENDPOINT_CONNECT => endpoint::connect(open_file, &user),
         ULDMA_CMD_ENDPOINT_DESTROY => endpoint::destroy(open_file, &user),

@@ -79,11 +79,10 @@ pub(crate) enum Backing {
     Status(Arc<StatusPage>),
     /// A page of descriptors.
     Queue(Arc<SharedPage>),
-    /// A range of the own section of the window: node and byte offset.
-    Inbound(u32, usize),
-    /// A range of the section of a peer, and a page to replace it when it is revoked.
-    Outbound(u32, usize, Arc<SharedPage>),
-    /// A page for stores after the range was revoked, so that the end of the peer does not kill a
+    /// A range of a section of the window: node and byte offset, and a page that replaces it when it is
+    /// revoked.
+    Window(u32, usize, Option<Arc<SharedPage>>),
+    /// A page for accesses after the range was revoked, so that the end of the peer does not kill a
     /// writer.
     Sink(Arc<SharedPage>),
     /// The memory of this number, whose pages change while they are mapped.
@@ -95,10 +94,8 @@ impl Backing {
         match self {
             Self::Shadow(_) | Self::Context => Caching::Uncached,
             Self::Status(_) | Self::Queue(_) | Self::Sink(_) | Self::Memory(..) => Caching::Normal,
-            Self::Inbound(..) | Self::Outbound(..) if hw.geometry().window_cached => {
-                Caching::Normal
-            }
-            Self::Inbound(..) | Self::Outbound(..) => params::window_caching(),
+            Self::Window(..) if hw.geometry().window_cached => Caching::Normal,
+            Self::Window(..) => params::window_caching(),
         }
     }
 
@@ -114,9 +111,9 @@ impl Backing {
         matches!(self, Self::Shadow(_) | Self::Context)
     }
 
-    /// Replaces a range of a peer by the page for stores.
-    fn sink(&mut self) {
-        if let Self::Outbound(_, _, page) = self {
+    /// Replaces a range of the window by its page.
+    pub(crate) fn sink(&mut self) {
+        if let Self::Window(_, _, Some(page)) = self {
             *self = Self::Sink(page.clone());
         }
     }
@@ -134,7 +131,7 @@ impl Backing {
             }
             Self::Context => hw.frame(DevicePage::Context(context?)),
             Self::Status(page) => Some(page.pfn()),
-            Self::Inbound(node, offset) | Self::Outbound(node, offset, _) => {
+            Self::Window(node, offset, _) => {
                 let offset = offset + (number << PAGE_SHIFT);
                 hw.frame(DevicePage::Window(*node, offset))
             }
@@ -283,8 +280,8 @@ impl MmapOffsets {
             .insert(room, open_file, pages, backing, writable)
     }
 
-    /// Revokes a range of a peer's section, whose mmap range stays until it is removed. When this
-    /// returns, stores do not reach the peer.
+    /// Revokes a range of the window, whose mmap range stays until it is removed. When this returns, no
+    /// access reaches the window.
     pub(crate) fn revoke(&self, range: MmapRange) {
         let mut ranges = self.ranges.lock();
         if let Some(found) = ranges.by_key.get_mut(&range.key) {
@@ -499,7 +496,7 @@ mod tests {
         let mut ranges = Ranges::new();
         let kinds: [(fn() -> Backing, usize); 3] = [
             (|| Backing::Context, 2),
-            (|| Backing::Inbound(0, 0), 3),
+            (|| Backing::Window(0, 0, None), 3),
             (|| Backing::Context, 1),
         ];
         for (backing, pages) in kinds {

@@ -135,6 +135,7 @@ mod tests {
             kind: 0x8001,
             version: 3,
             private_length: length,
+            ring_length: 0,
             private_data: [0; MOST],
         };
         for (byte, number) in said.private_data.iter_mut().zip(1..=bytes) {
@@ -150,6 +151,7 @@ mod tests {
             let mut out = uapi::uldma_conn_offer {
                 kind: 0,
                 version: 0,
+                ring_length: 0,
                 private_length: 1,
                 private_data: [1; MOST],
             };

@@ -155,6 +155,7 @@
  * @ULDMA_CMD_CONN_RECYCLE: struct uldma_conn_range: get sent memory back
  * @ULDMA_CMD_CONN_QUERY: struct uldma_conn_query
  * @ULDMA_CMD_CONN_STREAM: struct uldma_conn_stream
+ * @ULDMA_CMD_CONN_RING: struct uldma_conn_ring
  * @ULDMA_CMD_ENDPOINT_CREATE: struct uldma_endpoint_create
  * @ULDMA_CMD_ENDPOINT_CONNECT: struct uldma_endpoint_connect
  * @ULDMA_CMD_ENDPOINT_DESTROY: struct uldma_handle
@@ -203,6 +204,7 @@ enum uldma_cmd {
 	ULDMA_CMD_CONN_RECYCLE = 0x57,
 	ULDMA_CMD_CONN_QUERY = 0x58,
 	ULDMA_CMD_CONN_STREAM = 0x59,
+	ULDMA_CMD_CONN_RING = 0x5a,
 	ULDMA_CMD_ENDPOINT_CREATE = 0x60,
 	ULDMA_CMD_ENDPOINT_CONNECT = 0x61,
 	ULDMA_CMD_ENDPOINT_DESTROY = 0x62,
@@ -251,6 +253,7 @@ enum uldma_cmd {
 #define ULDMA_IOC_CONN_RECYCLE		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_RECYCLE)
 #define ULDMA_IOC_CONN_QUERY		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_QUERY)
 #define ULDMA_IOC_CONN_STREAM		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_STREAM)
+#define ULDMA_IOC_CONN_RING		_IO(ULDMA_TYPE, ULDMA_CMD_CONN_RING)
 #define ULDMA_IOC_ENDPOINT_CREATE	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_CREATE)
 #define ULDMA_IOC_ENDPOINT_CONNECT	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_CONNECT)
 #define ULDMA_IOC_ENDPOINT_DESTROY	_IO(ULDMA_TYPE, ULDMA_CMD_ENDPOINT_DESTROY)
@@ -1418,6 +1421,8 @@ enum uldma_conn_kind {
  * @kind: enum uldma_conn_kind; the same on both sides
  * @version: version of what programs of this kind do; the same on both sides
  * @private_length: bytes of @private_data, 0 to ULDMA_CONN_PRIVATE
+ * @ring_length: bytes of the ring that this side offers, rounded up to pages; zero for
+ *	none. See struct uldma_conn_ring
  * @private_data: for the program of the other side; zero behind @private_length
  *
  * The kernel of the listener refuses what does not fit before either program gets a
@@ -1427,6 +1432,7 @@ struct uldma_conn_offer {
 	__u16 kind;
 	__u16 version;
 	__u32 private_length;
+	__aligned_u64 ring_length;
 	__u8 private_data[ULDMA_CONN_PRIVATE];
 };
 
@@ -1593,7 +1599,8 @@ struct uldma_conn_range {
  *	sides, and over the bytes that they sent, this is the number of copies
  * @out_messages: control messages that this side has sent for it
  * @out_pin_calls: buffers for which pages had to be pinned
- * @out_offer: what the peer's side has said; once CONNECTED
+ * @out_offer: what the peer's side has said; once CONNECTED. Its @ring_length is zero
+ *	unless the connection has rings
  * @out_uid: the user id of the peer's side, as the peer's kernel says it: a number of
  *	that system, for programs that know that both name the same users
  * @reserved: zero
@@ -1618,6 +1625,43 @@ struct uldma_conn_query {
 	struct uldma_conn_offer out_offer;
 	__u32 out_uid;
 	__u32 reserved;
+};
+
+/** define ULDMA_RING_PEER - the ring of the peer's side, which this program writes */
+#define ULDMA_RING_PEER (1U << 0)
+
+/**
+ * struct uldma_conn_ring - map a ring of the open file's connection
+ * @size: sizeof(struct uldma_conn_ring)
+ * @flags: ULDMA_RING_PEER; or zero for the ring of this side, which the peer's program
+ *	writes
+ * @out_handle: a segment, for ULDMA_IOC_DOORBELL and ULDMA_IOC_SEGMENT_DESTROY
+ * @reserved: zero
+ * @out_offset: mmap offset
+ * @out_length: bytes that can be mapped, zeroed when the connection was opened; not
+ *	less than the @ring_length of that side's offer
+ *
+ * A connection has rings, one in the section of each side, if both offers have a
+ * @ring_length and both sections had room, within the shares of those who pay: the user
+ * of each side, and at the listener the peer, too. Otherwise ENOENT, and the programs do
+ * without. What lies in a ring is theirs to agree about. ENOTCONN without a connection;
+ * EBUSY while the open file has a segment of that ring. A one-shot listener waits for
+ * its connection, unless the file is O_NONBLOCK (EAGAIN).
+ *
+ * No other process and no other node reaches a ring; each can be mapped by its
+ * connection's open file only. Rings end with the connection. When the peer disconnects,
+ * or the link goes down, a doorbell event comes for the peer's ring, whose mapping
+ * becomes memory of this process only, as that of an attached segment does; the ring of
+ * this side keeps what the peer has written. When this side disconnects, both mappings
+ * become so.
+ */
+struct uldma_conn_ring {
+	__u32 size;
+	__u32 flags;
+	__u32 out_handle;
+	__u32 reserved;
+	__aligned_u64 out_offset;
+	__aligned_u64 out_length;
 };
 
 /** define ULDMA_STREAM_MATCHED - both sides have named endpoints, which are connected */

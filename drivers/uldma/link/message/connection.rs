@@ -69,6 +69,43 @@ impl Identity {
     }
 }
 
+/// Bytes of the unit of an [`Extent`], whatever the pages of either node are.
+const UNIT: u64 = 4096;
+
+word! {
+    /// A range of the sender's section, unchecked; [`Extent::NONE`] for none.
+    pub(crate) struct Extent(u64);
+
+    fields {
+        /// Its first unit.
+        FIRST: u32 = 63, 32;
+        /// Number of units.
+        UNITS: u32 = 31, 0;
+    }
+}
+
+impl Extent {
+    /// Returns the range of `length` bytes at byte `offset`, which are whole units.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for one that the word cannot name.
+    pub(crate) fn new(offset: usize, length: usize) -> Result<Self> {
+        let units = |bytes| {
+            let bytes = u64::try_from(bytes).map_err(|_| EINVAL)?;
+            u32::try_from(bytes / UNIT).map_err(|_| EINVAL)
+        };
+        let extent = Self::NONE.with(Self::FIRST, units(offset)?);
+        Ok(extent.with(Self::UNITS, units(length)?))
+    }
+
+    /// Returns offset and length in bytes.
+    pub(crate) fn bytes(self) -> (u64, u64) {
+        let bytes = |units: u32| u64::from(units) * UNIT;
+        (bytes(self.get(Self::FIRST)), bytes(self.get(Self::UNITS)))
+    }
+}
+
 word! {
     /// Word 1 of [`Connection::Connected`].
     struct Reply(u64);
@@ -111,10 +148,8 @@ word! {
 /// Index and generation of an endpoint.
 pub(crate) type EndpointName = (u32, u64);
 
-/// A range of the sender's section, unchecked: offset and length in bytes, zero and zero for none.
-pub(crate) type RawWindowRange = (u64, u64);
-
 /// A message about a connection. `to` is the number of the receiver, `from` that of the sender.
+/// `window` carries data to the sender, if data goes through the window; the programs map `ring`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connection {
     /// Requests a connection.
@@ -123,7 +158,8 @@ pub(crate) enum Connection {
         port: u32,
         flags: u32,
         name: u64,
-        window: RawWindowRange,
+        window: Extent,
+        ring: Extent,
         offer: Offer,
     },
     /// Answers [`Connection::Connect`]; `error` is an errno, or 0. A refusal carries
@@ -133,7 +169,8 @@ pub(crate) enum Connection {
         error: u32,
         from: u32,
         name: u64,
-        window: RawWindowRange,
+        window: Extent,
+        ring: Extent,
         offer: Offer,
     },
     /// Requests the end: the sender has nothing in flight. With `reset`, data was lost.
@@ -174,11 +211,18 @@ impl Connection {
                 flags,
                 name,
                 window,
+                ring,
                 offer,
             } => {
                 let target = Target::NONE.with(Target::PORT, port);
                 let target = target.with(Target::FLAGS, flags).bits();
-                let body = [target, name, window.0, window.1, Identity::of(&offer)];
+                let body = [
+                    target,
+                    name,
+                    window.bits(),
+                    ring.bits(),
+                    Identity::of(&offer),
+                ];
                 (CONNECT, from, body)
             }
             Self::Connected {
@@ -187,11 +231,18 @@ impl Connection {
                 from,
                 name,
                 window,
+                ring,
                 offer,
             } => {
                 let reply = Reply::NONE.with(Reply::ERROR, error);
                 let reply = reply.with(Reply::FROM, from).bits();
-                let body = [reply, name, window.0, window.1, Identity::of(&offer)];
+                let body = [
+                    reply,
+                    name,
+                    window.bits(),
+                    ring.bits(),
+                    Identity::of(&offer),
+                ];
                 (CONNECTED, to, body)
             }
             Self::Disconnect { to, from, reset } => {
@@ -239,7 +290,8 @@ impl Connection {
                 port: target.get(Target::PORT),
                 flags: target.get(Target::FLAGS),
                 name: b,
-                window: (c, d),
+                window: Extent::from_bits(c),
+                ring: Extent::from_bits(d),
                 offer: Identity::from_bits(e).offer(private())?,
             },
             CONNECTED => Self::Connected {
@@ -247,7 +299,8 @@ impl Connection {
                 error: reply.get(Reply::ERROR),
                 from: reply.get(Reply::FROM),
                 name: b,
-                window: (c, d),
+                window: Extent::from_bits(c),
+                ring: Extent::from_bits(d),
                 offer: Identity::from_bits(e).offer(private())?,
             },
             DISCONNECT => Self::Disconnect {

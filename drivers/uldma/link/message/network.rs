@@ -4,10 +4,7 @@
 
 use kernel::prelude::*;
 
-use super::{
-    Body,
-    RawWindowRange, //
-};
+use super::Body;
 use crate::{
     hw::layout::word::*,
     kernel_ext::errno::eproto, //
@@ -27,6 +24,9 @@ word! {
         ACCEPTS: u32 = 31, 0;
     }
 }
+
+/// A range of the sender's section, unchecked: offset and length in bytes, zero and zero for none.
+pub(crate) type RawWindowRange = (u64, u64);
 
 /// The range of the sender's section into which the receiver may write frames from now on; all zero
 /// if there is none any more.

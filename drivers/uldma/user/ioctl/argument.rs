@@ -69,6 +69,7 @@ arguments!(
     uldma_conn_range,
     uldma_conn_query up to out_offer,
     uldma_conn_stream,
+    uldma_conn_ring,
     uldma_endpoint_create,
     uldma_endpoint_connect,
     uldma_endpoint_wait,

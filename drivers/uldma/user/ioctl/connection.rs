@@ -22,12 +22,23 @@ use crate::{
         capability::current_effective_user,
         errno::eopnotsupp, //
     },
+    link::segment::Side,
     uapi::{
         self,
         *, //
     },
-    user::open_file::OpenFile,
-    user_abi::offer::Offer, //
+    user::open_file::{
+        Kind,
+        Object,
+        OpenFile, //
+    },
+    user_abi::{
+        ledger::{
+            Resource,
+            Share, //
+        },
+        offer::Offer, //
+    }, //
 };
 
 use super::{
@@ -82,7 +93,8 @@ pub(super) fn listen(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result 
     open_file.attachment.listen(&watched, || {
         let (space, events) = (&open_file.space, &open_file.events);
         let connections = &shared.connections;
-        connections.listen(arg.port, backlog, once, offer, space, events)
+        let side = (offer, arg.offer.ring_length);
+        connections.listen(arg.port, backlog, once, side, space, events)
     })
 }
 
@@ -127,7 +139,7 @@ pub(super) fn connect(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result
                 &shared.conn_ctx(),
                 open_file.space.payer(),
                 peer,
-                (arg.port, offer),
+                (arg.port, offer, arg.offer.ring_length),
                 pull,
                 deadline.left(),
             )
@@ -199,6 +211,30 @@ pub(super) fn query(open_file: &OpenFile, user: &User) -> Result {
     arg.size = asked.size;
     open_file.attachment.describe(&mut arg)?;
     user.write(&arg)
+}
+
+pub(super) fn ring(open_file: ArcBorrow<'_, OpenFile>, user: &User, nonblock: bool) -> Result {
+    let mut arg: uldma_conn_ring = user.read()?;
+    if arg.flags & !uapi::ULDMA_RING_PEER != 0 {
+        return Err(eopnotsupp());
+    }
+    zero(arg.reserved)?;
+    open_file.check_space()?;
+    let side = match arg.flags & uapi::ULDMA_RING_PEER {
+        0 => Side::Own,
+        _ => Side::Peer,
+    };
+    let connection = open_file.attachment.connection(nonblock)?;
+    open_file.make(Kind::Other, user, &mut arg, |handle, arg| {
+        let ctx = &open_file.shared.conn_ctx();
+        let share = Share::new(open_file.space.payer(), Resource::Objects, 1)?;
+        let owner = (open_file.number, share);
+        let segment = connection.map_ring(ctx, owner, &open_file.events, handle, side)?;
+        arg.out_handle = handle;
+        arg.out_offset = segment.range().offset();
+        arg.out_length = segment.range().length();
+        Ok(Object::Segment(segment))
+    })
 }
 
 pub(super) fn stream(open_file: &OpenFile, user: &User) -> Result {

@@ -98,7 +98,8 @@ impl Region {
     ) -> Result<(RegionSlot, MmapRange, Section<WindowRange>)> {
         let guard = shared.gate.try_enter()?;
         guard.hw().zero_window(window.offset(), window.length())?;
-        let backing = mmap_offset::Backing::Inbound(shared.hw.geometry().node, window.offset());
+        let backing =
+            mmap_offset::Backing::Window(shared.hw.geometry().node, window.offset(), None);
         let offsets = &shared.mmap_offsets;
         let range = offsets.add(owner.open_file, window.pages(), backing, true)?;
         let setup = SectionSetup {

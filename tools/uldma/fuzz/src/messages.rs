@@ -7,8 +7,8 @@ use crate::hw::layout::REGION_SLOTS;
 use crate::hw::le::Le;
 use crate::link::area::WORDS;
 use crate::link::message::{
-    Answer, Connection, CreatedSegment, ExportedRegion, Message, Network, NetworkEndpoint, Query,
-    Raw,
+    Answer, Connection, CreatedSegment, ExportedRegion, Extent, Message, Network, NetworkEndpoint,
+    Query, Raw,
 };
 use crate::link::peer;
 use crate::outcomes::Outcomes;
@@ -57,14 +57,15 @@ fn offer(chance: &mut Chance) -> Offer {
 }
 
 fn connection(chance: &mut Chance) -> Connection {
-    let window = (chance.word(), chance.word());
+    let extent = Extent::from_bits(chance.word());
     match chance.below(7) {
         0 => Connection::Connect {
             from: chance.half(),
             port: chance.half(),
             flags: chance.half(),
             name: chance.word(),
-            window,
+            window: extent,
+            ring: Extent::from_bits(chance.word()),
             offer: offer(chance),
         },
         1 => Connection::Connected {
@@ -72,7 +73,8 @@ fn connection(chance: &mut Chance) -> Connection {
             error: chance.half(),
             from: chance.half(),
             name: chance.word(),
-            window,
+            window: extent,
+            ring: Extent::from_bits(chance.word()),
             offer: offer(chance),
         },
         2 => Connection::Disconnect {

@@ -11,10 +11,11 @@ pub(crate) const ULDMA_CONN_PRIVATE: u32 = 128;
 
 /// `struct uldma_conn_offer`
 #[derive(Debug)]
-#[allow(non_camel_case_types)]
+#[allow(non_camel_case_types, dead_code)]
 pub(crate) struct uldma_conn_offer {
     pub(crate) kind: u16,
     pub(crate) version: u16,
     pub(crate) private_length: u32,
+    pub(crate) ring_length: u64,
     pub(crate) private_data: [u8; ULDMA_CONN_PRIVATE as usize],
 }
