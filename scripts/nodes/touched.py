@@ -77,7 +77,8 @@ TRANSFERS = (
 EXPORTS = (*_programs("export", "segment", "peer", "charged"), "nodes:alone")
 LINK = ("nodes:link", "nodes:loss", "nodes:hostile", "nodes:soak")
 CONNECTIONS = (
-    *_programs("conn_size", "conn_state", "conn_memory", "conn_wait", "conn_close"),
+    *_programs("conn_size", "conn_offer", "conn_ring", "conn_state", "conn_memory"),
+    *_programs("conn_wait", "conn_close"),
     "nodes:ring",
     "nodes:set_up",
     "nodes:samples",

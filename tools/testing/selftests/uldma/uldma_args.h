@@ -39,6 +39,7 @@ union uldma_args {
 	struct uldma_conn_range conn_range;
 	struct uldma_conn_query conn_query;
 	struct uldma_conn_stream conn_stream;
+	struct uldma_conn_ring conn_ring;
 	struct uldma_endpoint_create endpoint_create;
 	struct uldma_endpoint_connect endpoint_connect;
 	struct uldma_endpoint_wait endpoint_wait;

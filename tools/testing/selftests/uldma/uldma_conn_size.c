@@ -25,6 +25,7 @@ enum call_id {
 	RECYCLE,
 	CONN_QUERY,
 	CONN_STREAM,
+	CONN_RING,
 };
 
 /* The number of the other node is filled in by main(). */
@@ -112,6 +113,13 @@ static struct uldma_call calls[] = {
 		.args.conn_stream = { SIZED(conn_stream) },
 		.result = -ENOENT,
 	},
+	[CONN_RING] = {
+		.cmd = ULDMA_IOC_CONN_RING,
+		.known_flags = ULDMA_RING_PEER,
+		.args.conn_ring = { SIZED(conn_ring) },
+		.result = -ENOTCONN,
+		.reserved_at = { offsetof(struct uldma_conn_ring, reserved) },
+	},
 };
 
 FIXTURE_VARIANT_ADD(call, peer_query) { &calls[PEER_QUERY] };
@@ -125,6 +133,7 @@ FIXTURE_VARIANT_ADD(call, recv) { &calls[RECV] };
 FIXTURE_VARIANT_ADD(call, recycle) { &calls[RECYCLE] };
 FIXTURE_VARIANT_ADD(call, conn_query) { &calls[CONN_QUERY] };
 FIXTURE_VARIANT_ADD(call, conn_stream) { &calls[CONN_STREAM] };
+FIXTURE_VARIANT_ADD(call, conn_ring) { &calls[CONN_RING] };
 
 FIXTURE_VARIANT_ADD(flags, peer_query) { &calls[PEER_QUERY] };
 FIXTURE_VARIANT_ADD(flags, listen) { &calls[LISTEN] };
@@ -136,9 +145,11 @@ FIXTURE_VARIANT_ADD(flags, recv) { &calls[RECV] };
 FIXTURE_VARIANT_ADD(flags, recycle) { &calls[RECYCLE] };
 FIXTURE_VARIANT_ADD(flags, conn_query) { &calls[CONN_QUERY] };
 FIXTURE_VARIANT_ADD(flags, conn_stream) { &calls[CONN_STREAM] };
+FIXTURE_VARIANT_ADD(flags, conn_ring) { &calls[CONN_RING] };
 
 /* None of these structures has a field that is reserved, but this one is. */
 FIXTURE_VARIANT_ADD(reserved, disconnect) { &calls[DISCONNECT] };
+FIXTURE_VARIANT_ADD(reserved, conn_ring) { &calls[CONN_RING] };
 
 FIXTURE(peers) {
 	int fd;

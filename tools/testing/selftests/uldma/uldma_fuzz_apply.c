@@ -240,7 +240,9 @@ static const char *apply_take(struct world *w, struct open_file *o, struct given
 static const char *apply_conn_query(struct world *w, struct open_file *o,
 				    const struct uldma_conn_query *a)
 {
-	const struct connection *c;
+	struct uldma_conn_offer said;
+	struct connection *c;
+	const char *wrong;
 	enum end other;
 
 	switch (o->state) {
@@ -253,9 +255,15 @@ static const char *apply_conn_query(struct world *w, struct open_file *o,
 	default:
 		c = &w->connections[o->connection];
 		other = c->end[!o->side];
-		if (a->size >= sizeof(*a) &&
-		    memcmp(&a->out_offer, &c->offers[!o->side], sizeof(a->out_offer)))
-			return "the other side has said something else";
+		if (a->size >= sizeof(*a)) {
+			said = c->offers[!o->side];
+			said.ring_length = a->out_offer.ring_length;
+			if (memcmp(&a->out_offer, &said, sizeof(said)))
+				return "the other side has said something else";
+			wrong = rings_told(c, o->side, said.ring_length);
+			if (wrong)
+				return wrong;
+		}
 		if (other == OPEN && a->out_state != ULDMA_CONN_CONNECTED)
 			return "the connection is not connected";
 		if (other == DISCONNECTED && a->out_state != ULDMA_CONN_CLOSING)
@@ -301,6 +309,8 @@ static const char *apply_connection(struct world *w, struct open_file *o, __u32 
 		return apply_take(w, o, given, &out->conn_range);
 	case ULDMA_CMD_CONN_QUERY:
 		return apply_conn_query(w, o, &out->conn_query);
+	case ULDMA_CMD_CONN_RING:
+		return apply_ring(w, o, in, &out->conn_ring);
 	}
 	return NULL;
 }

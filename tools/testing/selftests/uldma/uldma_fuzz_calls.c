@@ -83,6 +83,8 @@ const struct call calls[] = {
 	{ "CONN_STREAM", ULDMA_CMD_CONN_STREAM, STRUCT(conn_stream), STRUCT(conn_stream),
 	  ULDMA_STREAM_MATCHED | ULDMA_STREAM_REFUSED | ULDMA_STREAM_ENDED, {}, true, true, 6,
 	  .timeout = AT(conn_stream, timeout_ns) },
+	{ "CONN_RING", ULDMA_CMD_CONN_RING, STRUCT(conn_ring), STRUCT(conn_ring),
+	  ULDMA_RING_PEER, { AT(conn_ring, reserved) }, true, true, 6 },
 	{ "ENDPOINT_CREATE", ULDMA_CMD_ENDPOINT_CREATE, STRUCT(endpoint_create),
 	  STRUCT(endpoint_create), ULDMA_ENDPOINT_STREAM, { AT(endpoint_create, reserved) }, true,
 	  true, 4 },

@@ -179,6 +179,7 @@ static struct uldma_conn_offer offer(struct chance *c)
 		.kind = one_in(c, 8) ? ULDMA_KIND_PRIVATE : ULDMA_KIND_BYTES,
 		.version = one_in(c, 8),
 		.private_length = below(c, ULDMA_CONN_PRIVATE + 1),
+		.ring_length = ring_length(c),
 	};
 
 	for (__u32 i = 0; i < offer.private_length; i++)
@@ -217,6 +218,9 @@ static void fill_connection(struct chance *c, struct world *w, struct open_file 
 	case ULDMA_CMD_CONN_RECYCLE:
 		a->conn_range.flags = one_in(c, 3);
 		a->conn_range.length = length(c);
+		break;
+	case ULDMA_CMD_CONN_RING:
+		a->conn_ring.flags = one_in(c, 2);
 		break;
 	}
 }

@@ -553,6 +553,7 @@ static void judge_ioctl(struct world *w, int process, const struct order *order,
 	judge_region(w, process, order, o, &a, v);
 	judge_engine(w, order, o, &a, v);
 	judge_segment(w, process, order, o, &a, v);
+	judge_ring(w, order, o, &a, v);
 	judge_connection(w, process, order, o, &a, v);
 	judge_endpoint(w, order, o, &a, v);
 	judge_message(w, process, order, o, &a, v);

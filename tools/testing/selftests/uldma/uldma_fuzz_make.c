@@ -41,6 +41,7 @@ static bool is_full(struct world *w, struct open_file *o, __u32 number)
 	case ULDMA_CMD_EXCHANGE_CREATE:
 	case ULDMA_CMD_SEGMENT_CREATE:
 	case ULDMA_CMD_SEGMENT_ATTACH:
+	case ULDMA_CMD_CONN_RING:
 		for (int i = 0; i < OBJECTS; i++)
 			if (o->objects[i].kind == NONE)
 				return false;
@@ -63,6 +64,7 @@ static bool can_wait(const struct order *o)
 	case ULDMA_CMD_CONN_SEND:
 	case ULDMA_CMD_CONN_RECV:
 	case ULDMA_CMD_CONN_RECYCLE:
+	case ULDMA_CMD_CONN_RING:
 		return true;
 	case ULDMA_CMD_DMA_WAIT:
 		return o->args.dma_wait.flags;
@@ -149,6 +151,7 @@ static bool suits(struct world *w, const struct open_file *o, __u32 number)
 	case ULDMA_CMD_CONN_SEND:
 	case ULDMA_CMD_CONN_RECV:
 	case ULDMA_CMD_CONN_RECYCLE:
+	case ULDMA_CMD_CONN_RING:
 		return o->state == CONNECTED;
 	default:
 		return true;

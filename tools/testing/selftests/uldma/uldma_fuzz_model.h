@@ -172,6 +172,7 @@ enum kind {
 	IMPORT,
 	CREATED,
 	ATTACHED,
+	RING,
 	ENDPOINT,
 };
 
@@ -236,7 +237,8 @@ struct slots {
  * @peer: node that may use the name, plus one, or zero
  * @parts: what can be mapped
  * @source: serial number of the segment that this one is attached to, or of the
- *	endpoint that the slots are of
+ *	endpoint that the slots are of; ULDMA_RING_* of a ring, or less than zero after
+ *	its end
  * @serial: number of a created segment, or of an endpoint
  * @stream: the endpoint is one of a stream
  * @connected: the endpoint is connected
@@ -298,6 +300,7 @@ enum end {
  * @end: how each side has ended it
  * @remote: the other side is another node's
  * @offers: what each side has said; that of another node says nothing
+ * @rings: it was seen that it has rings
  */
 struct connection {
 	bool used;
@@ -305,6 +308,7 @@ struct connection {
 	enum end end[2];
 	bool remote;
 	struct uldma_conn_offer offers[2];
+	bool rings;
 };
 
 /**
@@ -540,6 +544,16 @@ void forget_all(struct world *w);
 
 /* uldma_fuzz_judge.c */
 void judge(struct world *w, int process, const struct order *o, struct verdict *v);
+
+/* uldma_fuzz_ring.c */
+is_it is_ring;
+__u64 ring_length(struct chance *c);
+void judge_ring(struct world *w, const struct order *order, struct open_file *o,
+		const union uldma_args *a, struct verdict *v);
+const char *apply_ring(struct world *w, struct open_file *o, const union uldma_args *in,
+		       const struct uldma_conn_ring *out);
+const char *rings_told(struct connection *c, int side, __u64 length);
+void end_rings(struct open_file *o);
 
 /* uldma_fuzz_endpoint.c */
 void fill_endpoint(struct chance *c, struct world *w, struct open_file *o, __u32 number,

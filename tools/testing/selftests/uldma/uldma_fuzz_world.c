@@ -30,7 +30,8 @@ bool is_region(const struct object *object)
 
 bool is_segment(const struct object *object)
 {
-	return object && (object->kind == CREATED || object->kind == ATTACHED);
+	return object && (object->kind == CREATED || object->kind == ATTACHED ||
+			  is_ring(object));
 }
 
 bool is_exchangeable(const struct object *object)
@@ -234,6 +235,7 @@ void detach(struct world *w, struct open_file *o, enum end end)
 		forget_connection(w, o->connection, o->side, end);
 	for (int i = 0; o->state == LISTENING && i < o->count; i++)
 		forget_connection(w, o->waiting[i], 1, CLOSED);
+	end_rings(o);
 	o->state = ALONE;
 	o->count = 0;
 	o->given[0].count = 0;
