@@ -196,7 +196,7 @@ pub(crate) struct StreamArgs {
     /// both can; otherwise it goes by calls. Data that the peer does not take occupies a context
     #[arg(long, conflicts_with = "ring")]
     pub(crate) matched: bool,
-    /// Bytes of the ring, a power of two, the same on both sides (K, M, G: times 1024)
+    /// Bytes of the ring in which this side receives, a power of two (K, M, G: times 1024)
     #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = size, requires = "ring")]
     pub(crate) capacity: u64,
     /// Bytes of each buffer (K, M, G: times 1024)

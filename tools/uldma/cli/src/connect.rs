@@ -18,7 +18,7 @@ pub(crate) fn run(common: &Common, args: &Connect) -> Result<()> {
         pull: args.pull,
         retry: args.wait,
         timeout: common.timeout,
-        offer: stream.offer()?,
+        offer: stream.offer()?.with_receipts()?,
     };
     let peer = Peer::node(args.node);
     let style = connection::style(common, &args.carry);

@@ -24,12 +24,13 @@ pub(crate) fn run(common: &Common, args: &Listen) -> Result<()> {
         return ring::print(common, report);
     }
     let options = args.carry.stream();
+    let offer = options.offer()?.with_receipts()?;
     let connection = if args.once {
-        let connection = device.listen_once(args.port, options.offer()?)?;
+        let connection = device.listen_once(args.port, offer)?;
         connection.wait_connected(common.timeout)?;
         connection
     } else {
-        let listener = device.listen(args.port, 1, options.offer()?)?;
+        let listener = device.listen(args.port, 1, offer)?;
         listener.accept(common.timeout)?.0
     };
     let at_end = if args.close {

@@ -11,7 +11,7 @@ use crate::link::{Link, WindowLink};
 use crate::ring::{Duplex, Pushed, RingError};
 use crate::spin::{repeat, Poller};
 use crate::wakeup::LONGEST_SLEEP;
-use crate::{calibration, handshake, wakeup, Device, Error, Name, Peer, Result, Spin};
+use crate::{handshake, Device, Error, Name, Peer, Result, Spin};
 
 /// A channel to one process at the peer: two rings over one pair of segments.
 ///
@@ -62,9 +62,8 @@ impl Device {
         capacity: u64,
         timeout: Duration,
     ) -> Result<Channel> {
-        let deadline = Instant::now() + timeout;
         let link = handshake::establish(self, (peer, name), capacity, timeout, || Ok(()))?;
-        Channel::met(link, capacity, deadline)
+        Channel::over(link, capacity)
     }
 }
 
@@ -75,35 +74,30 @@ impl<L: Link> Channel<L> {
     ///
     /// [`Error::Range`] when the capacity is not a power of two between 64 and 2^30.
     pub fn over(link: L, capacity: u64) -> Result<Self> {
-        let Some(rings) = Duplex::new(capacity) else {
+        Self::of(link, (capacity, capacity))
+    }
+
+    /// Opens a channel over a link with rings of so many bytes: that which this side writes, and that
+    /// which it reads.
+    fn of(link: L, (out, own): (u64, u64)) -> Result<Self> {
+        let Some(rings) = Duplex::of(out, own) else {
             let size = crate::ring::layout::MAX_CAPACITY;
             return Err(Error::Range {
                 offset: 0,
-                length: capacity,
+                length: out.max(own),
                 size,
             });
         };
+        let wakeup = link.wakeup();
         Ok(Self {
             rings,
-            poller: Poller::new(Spin::Adaptive, wakeup::cost()),
-            wakeup: wakeup::cost(),
+            poller: Poller::new(Spin::Adaptive, wakeup),
+            wakeup,
             rang: None,
             lost: None,
             probe: 0,
             link,
         })
-    }
-
-    /// Opens a channel of two sides that have just completed the handshake; exactly one of them is
-    /// `first`. They measure the time of a wake-up until `deadline`.
-    pub(crate) fn met((link, first): (L, bool), capacity: u64, deadline: Instant) -> Result<Self> {
-        let measured = calibration::measure(&link, first, deadline);
-        let mut channel = Self::over(link, capacity)?;
-        if let Some(wakeup) = measured {
-            channel.wakeup = wakeup.clamp(channel.wakeup, wakeup::most());
-            channel.set_spin(Spin::Adaptive);
-        }
-        Ok(channel)
     }
 
     /// Returns the ticks that sleeping and waking takes here.

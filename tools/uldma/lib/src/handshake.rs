@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The handshake of a channel: each process creates a segment under the same name, attaches to the
+//! The handshake of two processes that meet under a name: each creates a segment under the same name, attaches to the
 //! peer's, and writes a handshake record to it.
 //!
 //! A record has four words, written by the side that attached into the other side's segment:
@@ -14,15 +14,13 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::link::WindowLink;
-use crate::ring::{layout, Inbound, Outbound, Violation};
+use crate::ring::{layout, Inbound, Outbound, Violation, VERSION};
 use crate::wakeup::LONGEST_SLEEP;
 use crate::window::{InboundSegment, OutboundSegment};
 use crate::{sys, Device, Error, Name, Peer, Result};
 
 /// "uldmring", with the version in the lowest byte.
 const MAGIC: u64 = 0x756c_646d_7269_6e00 | VERSION as u64;
-/// Version of layout and rules of the rings.
-pub(crate) const VERSION: u16 = 2;
 
 const MAGIC_WORD: usize = layout::HANDSHAKE;
 const CAPACITY_WORD: usize = layout::HANDSHAKE + 8;
@@ -66,52 +64,16 @@ fn write(outbound: &impl Outbound, capacity: u64, handshake: Handshake) {
     outbound.publish(NONCE_WORD, handshake.nonce);
 }
 
-/// Performs the handshake with the process that does the same at the peer. Returns the link, and
-/// true if this side is the first one of the two. While the peer's process is missing, calls
-/// `may_come` every half second; an error from it ends the wait.
+/// Performs the handshake with the process that does the same at the peer. While the peer's process is
+/// missing, calls `may_come` every half second; an error from it ends the wait.
 pub(crate) fn establish(
     device: &Device,
-    names: (Peer, Name),
-    capacity: u64,
-    timeout: Duration,
-    may_come: impl Fn() -> Result<()>,
-) -> Result<(WindowLink, bool)> {
-    let inbound = create(device, names, capacity)?;
-    let met = meet(device, inbound, names, capacity, timeout, may_come)?;
-    met.ok_or(Violation::Handshake.into())
-}
-
-/// Creates this side's segment for [`meet`].
-pub(crate) fn create(
-    device: &Device,
-    (peer, name): (Peer, Name),
-    capacity: u64,
-) -> Result<InboundSegment> {
-    if !layout::is_capacity(capacity) {
-        return Err(Error::Range {
-            offset: 0,
-            length: capacity,
-            size: layout::MAX_CAPACITY,
-        });
-    }
-    device.create_segment_for(peer, name, length_of(capacity))
-}
-
-/// Bytes of a segment.
-pub(crate) fn length_of(capacity: u64) -> u64 {
-    layout::DATA as u64 + capacity
-}
-
-/// As [`establish`], with this side's segment. None if that of the peer is too short for a ring of this
-/// capacity.
-pub(crate) fn meet(
-    device: &Device,
-    inbound: InboundSegment,
     (peer, name): (Peer, Name),
     capacity: u64,
     timeout: Duration,
     may_come: impl Fn() -> Result<()>,
-) -> Result<Option<(WindowLink, bool)>> {
+) -> Result<WindowLink> {
+    let inbound = create(device, (peer, name), capacity)?;
     let deadline = Instant::now() + timeout;
     let nonce = sys::random().map_err(|errno| Error::system("get a random number", errno))?;
     let mut meeting = Meeting {
@@ -128,13 +90,10 @@ pub(crate) fn meet(
         };
         let tried = meeting.try_once(attach, deadline, &may_come);
         // A peer that has completed may end at once, so its echo counts whatever else has happened.
-        if let (Some(other), Some(outbound)) = (meeting.answer()?, meeting.outbound.take()) {
-            let link = WindowLink::new(device, peer, inbound, outbound)?;
-            return Ok(Some((link, nonce < other)));
+        if let (true, Some(outbound)) = (meeting.is_answered()?, meeting.outbound.take()) {
+            return WindowLink::new(device, peer, inbound, outbound);
         }
-        if !tried? {
-            return Ok(None);
-        }
+        tried?;
         if Instant::now() >= deadline {
             let what = format!("process at {peer} that opens channel {name}");
             return Err(Error::Timeout {
@@ -143,6 +102,18 @@ pub(crate) fn meet(
             });
         }
     }
+}
+
+/// Creates this side's segment.
+fn create(device: &Device, (peer, name): (Peer, Name), capacity: u64) -> Result<InboundSegment> {
+    if !layout::is_capacity(capacity) {
+        return Err(Error::Range {
+            offset: 0,
+            length: capacity,
+            size: layout::MAX_CAPACITY,
+        });
+    }
+    device.create_segment_for(peer, name, layout::length(capacity))
 }
 
 /// A handshake that is under way.
@@ -157,25 +128,24 @@ struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    /// Attaches, writes a record, and waits for the answer. Returns false if the peer's segment is too
-    /// short.
+    /// Attaches, writes a record, and waits for the answer.
     fn try_once(
         &mut self,
         attach: impl Fn() -> Result<OutboundSegment>,
         deadline: Instant,
         may_come: &impl Fn() -> Result<()>,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         // A record that was written before the attachment surely comes from the process that the
         // attachment reaches.
         let known = read(self.inbound, self.capacity)?.map_or(0, |handshake| handshake.nonce);
         let outbound = match attach() {
             Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::ETIMEDOUT)) => {
-                return may_come().map(|()| true);
+                return may_come();
             }
             other => other?,
         };
-        if (outbound.length() as u64) < length_of(self.capacity) {
-            return Ok(false);
+        if (outbound.length() as u64) < layout::length(self.capacity) {
+            return Err(Violation::Handshake.into());
         }
         self.known = known;
         let outbound = self.outbound.insert(outbound);
@@ -185,8 +155,7 @@ impl Meeting<'_> {
         };
         write(outbound, self.capacity, handshake);
         notify(outbound)?;
-        self.await_record(deadline.min(Instant::now() + ATTACH_RETRY))?;
-        Ok(true)
+        self.await_record(deadline.min(Instant::now() + ATTACH_RETRY))
     }
 
     /// Waits for a record with this side's nonce, or of a process that started after the attachment,
@@ -207,15 +176,15 @@ impl Meeting<'_> {
         }
     }
 
-    /// Returns the peer's nonce if the peer has echoed this side's, after it was echoed, too.
-    fn answer(&self) -> Result<Option<u64>> {
+    /// Returns true if the peer has echoed this side's nonce, after its own was echoed, too.
+    fn is_answered(&self) -> Result<bool> {
         let (Some(outbound), Some(handshake)) =
             (&self.outbound, read(self.inbound, self.capacity)?)
         else {
-            return Ok(None);
+            return Ok(false);
         };
         if handshake.echo != self.nonce {
-            return Ok(None);
+            return Ok(false);
         }
         if handshake.nonce != self.known {
             let echo = Handshake {
@@ -225,7 +194,7 @@ impl Meeting<'_> {
             write(outbound, self.capacity, echo);
             notify(outbound)?;
         }
-        Ok(Some(handshake.nonce))
+        Ok(true)
     }
 }
 

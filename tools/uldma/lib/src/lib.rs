@@ -68,7 +68,7 @@
 //! | regions | `region`, `exchange`, `export`, `shadow` |
 //! | transfers | `status`, `descriptor`, `dma`, `context`, `endpoint`, `queue`, `transfer` |
 //! | segments and connections | `window`, `connection`, `pcic` |
-//! | channels | `link`, `calibration`, `handshake`, `channel`, `selector`, `loopback` |
+//! | channels | `link`, `handshake`, `channel`, `selector`, `loopback` |
 //! | message connections | `message` |
 //! | measurements | `measure` |
 
@@ -76,7 +76,6 @@
 mod adaptive_poll;
 mod blocks;
 mod buffer;
-mod calibration;
 mod channel;
 mod charge;
 mod chunk;

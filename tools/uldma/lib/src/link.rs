@@ -9,9 +9,9 @@ use std::time::Instant;
 use nix::errno::Errno;
 
 use crate::event::Counts;
-use crate::ring::{Inbound, Outbound};
+use crate::ring::{layout, Inbound, Outbound, Violation};
 use crate::window::{InboundSegment, OutboundSegment};
-use crate::{Connection, Device, Error, Peer, Result};
+use crate::{ticks, wakeup, Connection, Device, Error, Peer, Result};
 
 /// A pair of segments, with a doorbell in each direction.
 pub trait Link {
@@ -46,6 +46,11 @@ pub trait Link {
     /// [`Error::System`] of the device. After any of them, [`Link::outbound`] must not be accessed
     /// any more: its memory may be unmapped.
     fn wait(&self, seen: u64, deadline: Instant) -> Result<bool>;
+
+    /// Returns the ticks that a thread which sleeps takes to run after the peer has rung.
+    fn wakeup(&self) -> u64 {
+        wakeup::cost()
+    }
 }
 
 /// A link that poll() can wait for, together with other files.
@@ -87,6 +92,8 @@ pub struct WindowLink {
     generation: u32,
     /// Counts of events about links, and of ends of the peer's segment, that were handled.
     seen: SeenCounts,
+    /// What [`Link::wakeup`] returns.
+    wakeup: u64,
 }
 
 #[derive(Debug, Default)]
@@ -108,16 +115,42 @@ impl WindowLink {
             // The end may have been reported already.
             ends: AtomicU64::new(0),
         };
-        let generation = device.link_to(peer)?.generation;
+        let link = device.link_to(peer)?;
+        // The driver measures each link once, and may not have done so yet.
+        let doorbell = ticks::of(link.doorbell).min(wakeup::most());
         Ok(Self {
             outbound,
             inbound,
             connection: None,
             device: device.clone(),
             peer,
-            generation,
+            generation: link.generation,
             seen,
+            wakeup: doorbell.max(wakeup::cost()),
         })
+    }
+
+    /// Makes the link of the rings of a connection. Returns it with the bytes of the ring that this side
+    /// writes, and of that which it reads; none if the connection has no rings.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Violation`] when the other side names a ring that cannot be; [`Error::System`]: ENOTCONN,
+    /// ENODEV, EBUSY when the connection has such a link already, EDQUOT.
+    pub(crate) fn of_connection(connection: &Connection) -> Result<Option<(Self, (u64, u64))>> {
+        let (device, info) = (connection.device(), connection.query()?);
+        let capacities = info.offer.capacity().zip(connection.offer().capacity());
+        let (Some((out, own)), 1..) = (capacities, info.offer.ring_length) else {
+            return Ok(None);
+        };
+        if !layout::is_capacity(out) || info.offer.ring_length < layout::length(out) {
+            return Err(Violation::Handshake.into());
+        }
+        let Some((inbound, outbound)) = device.rings()? else {
+            return Ok(None);
+        };
+        let link = Self::new(device, Peer::node(info.node), inbound, outbound)?;
+        Ok(Some((link, (out, own))))
     }
 
     /// Keeps the connection over which the link was made for as long as the link lives.
@@ -202,6 +235,10 @@ impl Link for WindowLink {
         let now = events.snapshot();
         self.check(&now, Instant::now() >= deadline)?;
         Ok(now.doorbells(handle) != seen)
+    }
+
+    fn wakeup(&self) -> u64 {
+        self.wakeup
     }
 }
 

@@ -198,11 +198,10 @@ mod tests {
         (left, right)
     }
 
-    /// Messages of all lengths cross, whole and in order, with both sides asleep half the time.
     #[test]
     fn words_are_little_endian_in_memory() {
         let (left, right) = pair(64);
-        let (one, other) = (layout::PROBE, layout::ROUND);
+        let (one, other) = (layout::PRODUCER, layout::CONSUMER);
         left.store(one, 0x0102_0304_0506_0708);
         left.publish(other, 0x1112_1314_1516_1718);
         let mut bytes = [0; 16];
@@ -213,6 +212,7 @@ mod tests {
         assert_eq!(right.acquire(other), 0x1112_1314_1516_1718);
     }
 
+    /// Messages of all lengths cross, whole and in order, with both sides asleep half the time.
     #[test]
     fn messages_cross_between_threads() {
         let start = Instant::now();

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -100,6 +101,8 @@ pub struct PeerInfo {
     pub polls: u64,
     /// Times that it broke the protocol.
     pub violations: u64,
+    /// Time that a thread that sleeps takes to run after the peer has rung, as the driver has measured.
+    pub doorbell: Duration,
 }
 
 impl PeerInfo {
@@ -117,6 +120,7 @@ impl PeerInfo {
             interrupts: raw.out_interrupts,
             polls: raw.out_polls,
             violations: raw.out_violations,
+            doorbell: Duration::from_nanos(raw.out_doorbell_ns),
         }
     }
 }

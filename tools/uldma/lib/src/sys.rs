@@ -133,6 +133,8 @@ ioctls! {
     conn_recycle(ULDMA_CMD_CONN_RECYCLE, uldma_conn_range);
     /// Moves the data of a connection by endpoints, and waits.
     conn_stream(ULDMA_CMD_CONN_STREAM, uldma_conn_stream);
+    /// Maps a ring of the open file's connection.
+    conn_ring(ULDMA_CMD_CONN_RING, uldma_conn_ring);
     /// Creates an endpoint of message connections.
     endpoint_create(ULDMA_CMD_ENDPOINT_CREATE, uldma_endpoint_create);
     /// Connects an endpoint to that of a peer.

@@ -3,7 +3,7 @@
 //! The cost of sleeping and being woken on this machine, measured once for each process.
 //!
 //! The measured sleep ends by a timer. A peer's doorbell takes a longer way than a timer's interrupt: ten
-//! times as long between emulated machines. See [`crate::calibration`].
+//! times as long between emulated machines. See [`Link::wakeup`](crate::Link::wakeup).
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -133,21 +133,6 @@ impl Device {
         self.attached(&answer)
     }
 
-    /// Attaches the segment that a peer created under `name`, without retries. `timeout` limits the
-    /// time for the answer.
-    pub(crate) fn attach_segment_now(
-        &self,
-        peer: Peer,
-        name: Name,
-        timeout: Duration,
-    ) -> Result<OutboundSegment> {
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let answer = self
-            .ask_for_segment(peer, name, timeout_ns)
-            .map_err(|errno| Error::lookup("segment", name, timeout, errno))?;
-        self.attached(&answer)
-    }
-
     fn ask_for_segment(
         &self,
         peer: Peer,
@@ -161,6 +146,44 @@ impl Device {
             ..Default::default()
         };
         sys::segment_attach(self.as_fd(), argument)
+    }
+
+    /// Maps the rings of the open file's connection: that which the peer's program writes, and that which
+    /// this one writes. None if the connection has no rings.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOTCONN without a connection, EBUSY when they are mapped already, EDQUOT.
+    pub(crate) fn rings(&self) -> Result<Option<(InboundSegment, OutboundSegment)>> {
+        let own = self.ring(0)?;
+        let peer = self.ring(uapi::ULDMA_RING_PEER)?;
+        Ok(own.zip(peer).map(|(own, peer)| {
+            let (mapping, end) = own;
+            let inbound = InboundSegment {
+                mapping,
+                end,
+                reported: AtomicU64::new(0),
+            };
+            let (mapping, end) = peer;
+            (inbound, OutboundSegment { mapping, end })
+        }))
+    }
+
+    fn ring(&self, flags: u32) -> Result<Option<(Mapping, SegmentHandle)>> {
+        let argument = uapi::uldma_conn_ring {
+            flags,
+            ..Default::default()
+        };
+        let answer = match sys::conn_ring(self.as_fd(), argument) {
+            Err(Errno::ENOENT) => return Ok(None),
+            other => other.map_err(|errno| Error::connection("map the rings", errno))?,
+        };
+        let end = SegmentHandle {
+            device: self.clone(),
+            handle: answer.out_handle,
+        };
+        let mapping = end.map(answer.out_offset, answer.out_length)?;
+        Ok(Some((mapping, end)))
     }
 
     fn attached(&self, answer: &uapi::uldma_segment_attach) -> Result<OutboundSegment> {

@@ -37,6 +37,7 @@ pub(super) fn offer(mtu: u16) -> Result<Offer> {
         kind: ConnectionKind::PACKETS,
         version: VERSION,
         private: PrivateData::new(&mtu.to_be_bytes())?,
+        ..Offer::default()
     })
 }
 

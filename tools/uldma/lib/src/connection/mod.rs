@@ -8,7 +8,6 @@ mod info;
 mod listener;
 mod matched;
 mod offer;
-pub(crate) mod opening;
 mod pool;
 mod reap;
 mod receipt;
@@ -30,7 +29,6 @@ use self::ring::Rings;
 use crate::chunk::{Chunk, Chunks};
 use crate::link::WindowLink;
 use crate::wakeup::LONGEST_SLEEP;
-use crate::window::InboundSegment;
 use crate::{sys, uapi, Device, Error, Result};
 
 pub use connect::ConnectOptions;
@@ -108,8 +106,6 @@ pub struct Connection {
     device: Device,
     /// What this side has said.
     offer: Offer,
-    /// Tells the other side that the window has no room for this side's ring.
-    no_room: OnceLock<InboundSegment>,
     // Taken in this order where both are.
     posted: Mutex<Posted>,
     unsent: Mutex<Unsent>,
@@ -166,7 +162,6 @@ impl Connection {
         Self {
             device,
             offer,
-            no_room: OnceLock::new(),
             posted: Mutex::default(),
             unsent: Mutex::default(),
             agreement: Agreement::default(),
@@ -174,6 +169,11 @@ impl Connection {
             rings: OnceLock::new(),
             receipts: OnceLock::new(),
         }
+    }
+
+    /// Returns what this side has said.
+    pub(crate) fn offer(&self) -> &Offer {
+        &self.offer
     }
 
     /// Returns the open file of the connection.

@@ -5,8 +5,12 @@
 
 use std::fmt;
 
+use super::receipt;
+use crate::ring::layout;
 use crate::{uapi, Error, Result};
 
+/// The byte of a stream's private data that says if it takes part in receipts.
+const RECEIPTS: usize = 8;
 /// Most bytes of private data.
 const MOST: usize = uapi::ULDMA_CONN_PRIVATE as usize;
 
@@ -105,28 +109,67 @@ pub struct Offer {
     pub kind: ConnectionKind,
     /// Version of what programs of this kind do.
     pub version: u16,
+    /// Bytes of the ring that this side has in its window for the program of the other side; zero for
+    /// none. Of the other side it is zero unless the connection has rings.
+    pub ring_length: u64,
     /// Bytes for the program of the other side.
     pub private: PrivateData,
 }
 
 impl Offer {
-    /// The offer of a side that wants rings of `capacity` bytes.
-    pub(crate) fn of_rings(kind: ConnectionKind, version: u16, capacity: u64) -> Self {
-        // Eight bytes always fit.
-        let private = PrivateData::new(&capacity.to_le_bytes()).unwrap_or_default();
+    /// Returns the offer of a side with a ring of `capacity` bytes.
+    pub(crate) fn of_ring(kind: ConnectionKind, version: u16, capacity: u64) -> Self {
         Self {
             kind,
             version,
-            private,
+            ring_length: layout::length(capacity),
+            // Eight bytes always fit.
+            private: PrivateData::new(&capacity.to_le_bytes()).unwrap_or_default(),
         }
     }
 
-    /// Returns the bytes of the rings that the side wants, which its private data begins with; none if it
-    /// wants none.
+    /// Returns the bytes of the ring that the side's program uses, which its private data begins with; none
+    /// if it uses none.
     pub(crate) fn capacity(&self) -> Option<u64> {
         let first = self.private.as_slice().first_chunk();
         let capacity = first.map(|bytes| u64::from_le_bytes(*bytes));
         capacity.filter(|&capacity| capacity > 0)
+    }
+
+    /// Returns the offer of a side that also takes part in receipts
+    /// ([`Connection::make_receipts`](crate::Connection::make_receipts)): with a ring that has room for
+    /// them. Its private data has at least nine bytes, of which the last one is 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] for an offer whose private data has more bytes than a stream's.
+    pub fn with_receipts(self) -> Result<Self> {
+        let mut bytes = [0; RECEIPTS + 1];
+        let data = self.private.as_slice();
+        let Some(place) = bytes
+            .get_mut(..data.len())
+            .filter(|_| data.len() <= RECEIPTS)
+        else {
+            return Err(Error::Range {
+                offset: 0,
+                length: data.len() as u64,
+                size: RECEIPTS as u64,
+            });
+        };
+        place.copy_from_slice(data);
+        if let Some(receipts) = bytes.last_mut() {
+            *receipts = 1;
+        }
+        Ok(Self {
+            ring_length: self.ring_length.max(receipt::BYTES),
+            private: PrivateData::new(&bytes)?,
+            ..self
+        })
+    }
+
+    /// Returns true if the side takes part in receipts.
+    pub(super) fn has_receipts(&self) -> bool {
+        self.private.as_slice().get(RECEIPTS) == Some(&1)
     }
 
     /// Decodes an offer; none if it cannot be the kernel's.
@@ -135,6 +178,7 @@ impl Offer {
         Some(Self {
             kind: ConnectionKind(raw.kind),
             version: raw.version,
+            ring_length: raw.ring_length,
             private: PrivateData::new(raw.private_data.get(..length)?).ok()?,
         })
     }
@@ -146,6 +190,7 @@ impl From<Offer> for uapi::uldma_conn_offer {
             kind: offer.kind.0,
             version: offer.version,
             private_length: offer.private.length.into(),
+            ring_length: offer.ring_length,
             private_data: offer.private.bytes,
         }
     }
@@ -163,11 +208,13 @@ mod tests {
         let offer = Offer {
             kind,
             version: 7,
+            ring_length: 8192,
             private,
         };
         let raw = uapi::uldma_conn_offer::from(offer);
         assert_eq!((raw.kind, raw.version, raw.private_length), (0x8000, 7, 5));
         assert_eq!(raw.private_data[..6], *b"words\0");
+        assert_eq!(raw.ring_length, 8192);
         assert_eq!(Offer::from_raw(&raw), Some(offer));
         let nothing = uapi::uldma_conn_offer::default();
         assert_eq!(Offer::from_raw(&nothing), Some(Offer::default()));
@@ -190,12 +237,30 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_told_by_their_capacity() {
+    fn receipts_are_told_beside_a_ring() {
+        let plain = Offer::default();
+        assert!(!plain.has_receipts());
+        let with = plain.with_receipts().unwrap();
+        assert!(with.has_receipts() && with.capacity().is_none());
+        assert_eq!(with.ring_length, 16);
+        let ring = Offer::of_ring(ConnectionKind::BYTES, 0, 0x1_0000);
+        let with = ring.with_receipts().unwrap();
+        assert!(with.has_receipts() && !ring.has_receipts());
+        assert_eq!(
+            (with.capacity(), with.ring_length),
+            (ring.capacity(), ring.ring_length)
+        );
+        assert!(with.with_receipts().is_err());
+    }
+
+    #[test]
+    fn a_ring_is_told_by_its_capacity() {
         let offer = |private: &[u8]| Offer {
+            ring_length: 0x1_1000,
             private: PrivateData::new(private).unwrap(),
             ..Offer::default()
         };
-        let wanted = Offer::of_rings(ConnectionKind::BYTES, 0, 0x1_0000);
+        let wanted = Offer::of_ring(ConnectionKind::BYTES, 0, 0x1_0000);
         assert_eq!(wanted, offer(&[0, 0, 1, 0, 0, 0, 0, 0]));
         assert_eq!(wanted.capacity(), Some(0x1_0000));
         for none in [&[][..], &[1; 7], &[0; 8]] {

@@ -3,92 +3,62 @@
 //! Receipts: each side of a connection tells the other how many bytes its program has taken.
 //!
 //! The kernel only counts what is in the peer's memory, where it is lost when the program there ends.
-//! A side that takes part creates a small segment under a name that only the two sides know, before
-//! it posts memory. The other side writes two words to it: the bytes that its program has taken, and
-//! the number of bytes that it waits for to be taken, after which the doorbell is rung.
+//! Sides that both say so in their offers write two words to the ring of the other: the bytes that their
+//! program has taken, and the number of bytes that they wait for to be taken, after which the doorbell is
+//! rung.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use nix::errno::Errno;
+use std::time::Instant;
 
 use super::{Connection, ConnectionInfo, ConnectionState};
 use crate::event::Counts;
 use crate::ring::{Inbound, Outbound, Violation};
 use crate::wakeup::LONGEST_SLEEP;
 use crate::window::{InboundSegment, OutboundSegment};
-use crate::{Name, Peer, Result};
+use crate::Result;
 
-/// Derives the segment's name from a connection's: "uldmrcpt".
-const NAME: u64 = 0x756c_646d_7263_7074;
 /// The word with the bytes that the writer's program has taken.
 const TAKEN: usize = 0;
 /// The word with the number of bytes that the writer waits for.
 const AWAITED: usize = 8;
-const BYTES: u64 = 16;
-/// Limit of the time in which the peer reports whether it takes part.
-const TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of the ring of a side that takes part.
+pub(super) const BYTES: u64 = 16;
 
 /// The receipts of one connection.
 #[derive(Debug)]
 pub(super) struct Receipts {
+    // Ends before the other one, by which the peer is rung.
+    peer: OutboundSegment,
     own: InboundSegment,
-    peer: Peer,
-    name: Name,
-    there: Mutex<There>,
     /// What the other side has last told.
     told: AtomicU64,
 }
 
-/// The segment of the other side.
-#[derive(Debug)]
-enum There {
-    Unknown,
-    Attached(OutboundSegment),
-    /// The other side takes no part.
-    Absent,
-}
-
 impl Receipts {
-    /// None if the connection has ended.
+    /// None unless both sides take part, and no other use is made of the rings.
     fn make(connection: &Connection) -> Result<Option<Self>> {
-        let info = ConnectionInfo::query(connection.device())?;
-        let Some(name) = info.name.and_then(|name| Name::new(name.get() ^ NAME)) else {
+        let theirs = ConnectionInfo::query(connection.device())?.offer;
+        let is_ring = |offer: &super::Offer| offer.capacity().is_some();
+        let both = connection.offer.has_receipts() && theirs.has_receipts();
+        if !both || (is_ring(&connection.offer) && is_ring(&theirs)) {
             return Ok(None);
-        };
-        let peer = Peer::node(info.node);
-        Ok(Some(Self {
-            own: connection.device().create_segment_for(peer, name, BYTES)?,
+        }
+        let rings = connection.device().rings()?;
+        Ok(rings.map(|(own, peer)| Self {
             peer,
-            name,
-            there: Mutex::new(There::Unknown),
+            own,
             told: AtomicU64::new(0),
         }))
     }
 
-    /// Lets `write` write to the segment of the other side, which has posted or sent something.
-    /// Returns false if there is none.
-    fn tell(&self, connection: &Connection, write: impl FnOnce(&OutboundSegment)) -> bool {
-        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*there, There::Unknown) {
-            let device = connection.device();
-            *there = match device.attach_segment_now(self.peer, self.name, TIMEOUT) {
-                Ok(segment) => There::Attached(segment),
-                Err(error) if error.errno() == Some(Errno::ENOENT) => There::Absent,
-                Err(_) => There::Unknown,
-            };
-        }
-        let There::Attached(segment) = &*there else {
-            return false;
-        };
+    /// Lets `write` write to the ring of the other side.
+    fn tell(&self, connection: &Connection, write: impl FnOnce(&OutboundSegment)) {
         // Streams that are matched have the device's registers in any case.
         if connection.agreement.is_matched() || is_there(connection) {
-            write(segment);
+            write(&self.peer);
             self.own.fence();
         }
-        true
     }
 
     /// Returns what the other side's program has taken.
@@ -106,22 +76,25 @@ fn is_there(connection: &Connection) -> bool {
 }
 
 impl Connection {
-    /// Takes part in receipts: [`Connection::taken`] returns what the program at the other side has
-    /// taken, if it takes part, too. To be called before any memory is posted.
+    /// Takes part in receipts, if both sides have offered to ([`Offer::with_receipts`]) and their windows
+    /// had room: [`Connection::taken`] returns what the program at the other side has taken. A connection
+    /// that becomes a stream of rings has none.
+    ///
+    /// [`Offer::with_receipts`]: crate::Offer::with_receipts
     ///
     /// # Errors
     ///
-    /// [`crate::Error::System`]: ENOSPC or EDQUOT where the window has no room for a page.
+    /// [`crate::Error::System`]: ENOTCONN; EDQUOT when this user has as many objects as it may.
     pub fn make_receipts(&self) -> Result<()> {
         if let (None, Some(receipts)) = (self.receipts.get(), Receipts::make(self)?) {
-            // Another thread may have been faster; its receipts are as good.
+            // Another thread may have been faster.
             let _ = self.receipts.set(receipts);
         }
         Ok(())
     }
 
     /// Tells the other side that this program has taken so many bytes since the beginning: done with
-    /// them what they were sent for. To be called after receiving something.
+    /// them what they were sent for.
     pub fn tell_taken(&self, bytes: u64) {
         let Some(receipts) = self.receipts.get() else {
             return;
@@ -146,7 +119,7 @@ impl Connection {
 
     /// Waits until the program at the other side has taken as many bytes as were sent, or the
     /// connection has ended. Returns how many bytes it has taken; none if it takes no part. To be called
-    /// after all `sent` bytes have reached the peer's memory, and something was sent.
+    /// after all `sent` bytes have reached the peer's memory.
     ///
     /// # Errors
     ///
@@ -160,7 +133,7 @@ impl Connection {
             // This order makes it safe: count doorbells, tell what is awaited, look, sleep.
             let events = self.device().events();
             let seen = events.snapshot().doorbells(receipts.own.handle());
-            let is_told = receipts.tell(self, |segment| segment.publish(AWAITED, sent));
+            receipts.tell(self, |segment| segment.publish(AWAITED, sent));
             let taken = receipts.look(self);
             if taken > sent {
                 return Err(Violation::Index.into());
@@ -168,14 +141,6 @@ impl Connection {
             if taken == sent || !waits {
                 return Ok(Some(taken));
             }
-            let there = receipts
-                .there
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if !is_told && matches!(*there, There::Absent) {
-                return Ok(None);
-            }
-            drop(there);
             let until = Instant::now() + LONGEST_SLEEP;
             let rung = |now: &Counts| now.doorbells(receipts.own.handle()) != seen;
             let slept = events.wait(self.as_fd(), until, rung);

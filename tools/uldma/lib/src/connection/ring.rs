@@ -67,8 +67,9 @@ pub(super) struct Rings<L: Link> {
     link: L,
     sending: Mutex<Producer>,
     receiving: Mutex<Consumer>,
-    /// Bytes of the longest message.
+    /// Bytes of the longest message that is sent, and of the longest that can come.
     longest: usize,
+    longest_received: usize,
     end: OnceLock<End>,
     /// This side has disconnected.
     disconnected: AtomicBool,
@@ -96,21 +97,21 @@ pub(super) struct RingReceiver<L: Link> {
     read: usize,
 }
 
-/// Makes both halves of a stream over a link whose memory is zero except for the handshake.
+/// Makes both halves of a stream over a link whose memory is zero, with rings of so many bytes: that which
+/// this side writes, and that which it reads.
 ///
 /// # Errors
 ///
-/// [`Error::Range`] when the capacity is not that of a ring.
+/// [`Error::Range`] when a capacity is not that of a ring.
 pub(super) fn halves<L: Link>(
     link: L,
-    capacity: u64,
+    (out, own): (u64, u64),
     poller: Poller,
 ) -> Result<(RingReceiver<L>, RingSender<L>)> {
-    let (Some(producer), Some(consumer)) = (Producer::new(capacity), Consumer::new(capacity))
-    else {
+    let (Some(producer), Some(consumer)) = (Producer::new(out), Consumer::new(own)) else {
         return Err(Error::Range {
             offset: 0,
-            length: capacity,
+            length: out.max(own),
             size: layout::MAX_CAPACITY,
         });
     };
@@ -118,8 +119,8 @@ pub(super) fn halves<L: Link>(
         link,
         sending: Mutex::new(producer),
         receiving: Mutex::new(consumer),
-        // The smallest ring has room for four records of 16 bytes.
-        longest: (LONGEST.min(capacity / RECORDS) as usize) - layout::HEADER,
+        longest: longest(out),
+        longest_received: longest(own),
         end: OnceLock::new(),
         disconnected: AtomicBool::new(false),
         sent: AtomicU64::new(0),
@@ -137,6 +138,12 @@ pub(super) fn halves<L: Link>(
         read: 0,
     };
     Ok((receiver, sender))
+}
+
+/// Returns the bytes of the longest message in a ring. The smallest one has room for four records of 16
+/// bytes.
+fn longest(capacity: u64) -> usize {
+    (LONGEST.min(capacity / RECORDS) as usize) - layout::HEADER
 }
 
 impl<L: Link> RingSender<L> {
@@ -334,7 +341,7 @@ impl<L: Link> Rings<L> {
                     }
                 },
                 Err(RingError::Closed) => return Ok(Some(Found::End)),
-                Err(RingError::TooLong { length, .. }) if length <= self.longest => {
+                Err(RingError::TooLong { length, .. }) if length <= self.longest_received => {
                     rest.resize(length, 0);
                     let popped = self.pop(&mut consumer, rest);
                     // The peer may have changed it meanwhile.

@@ -4,18 +4,17 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::opening;
 use super::pool::{ReceiveBuffers, SendBuffers};
 use super::ring::{self, RingReceiver, RingSender};
 use super::{Connection, ConnectionKind, Offer};
 use crate::link::WindowLink;
 use crate::ring::layout;
 use crate::spin::Poller;
-use crate::{calibration, wakeup, Chunk, Error, Result, Spin};
+use crate::{Chunk, Error, Link, Result, Spin};
 
 /// Sizes of a stream's buffers, see [`Connection::into_stream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +31,15 @@ pub struct StreamOptions {
     /// cannot use this, since the file descriptor reports nothing but the end.
     pub matched: bool,
     /// Have the two programs copy the data through rings in the window, if the program at the other
-    /// side asks for this, too; otherwise, and where the window has no room, it goes by system calls.
-    /// Both sides say so when the connection is opened, by [`StreamOptions::offer`]. Making the stream
-    /// waits for at most this time until the other side, if it wants rings, has become a stream.
+    /// side asks for this, too; otherwise, and where the window of a side has no room, it goes by system
+    /// calls. Both sides say so when the connection is opened, by [`StreamOptions::offer`].
     ///
     /// For devices that cannot match streams: with [`StreamOptions::matched`] on both sides, rings are
-    /// used where neither device can. A ring has the bytes of all buffers of a direction, rounded up
-    /// to a power of two, which has to be the same on both sides. Each side has one in its window.
+    /// used where neither device can. Each side has one ring in its window, with the bytes of all buffers
+    /// of a direction, rounded up to a power of two.
     /// Programs that pass the connection to poll() cannot use this, since the file descriptor does
     /// not report data. When the driver is unbound, the stream's accesses raise SIGBUS.
-    pub ring: Option<Duration>,
+    pub ring: bool,
 }
 
 impl Default for StreamOptions {
@@ -50,7 +48,7 @@ impl Default for StreamOptions {
             buffers: 8,
             bytes: 128 * 1024,
             matched: false,
-            ring: None,
+            ring: false,
         }
     }
 }
@@ -62,17 +60,17 @@ impl StreamOptions {
     }
 
     /// Returns the offer of a connection that becomes such a stream: of kind
-    /// [`ConnectionKind::BYTES`] and version 0. With [`StreamOptions::ring`] its private data are the
-    /// bytes of a ring, a number of eight bytes, the lowest one first. An offer of another kind, or with
-    /// more data behind these, does as well.
+    /// [`ConnectionKind::BYTES`] and version 0. With [`StreamOptions::ring`] it has a ring, of which the
+    /// private data are the bytes that the stream uses, a number of eight bytes, the lowest one first. An
+    /// offer of another kind, or with more data behind these, does as well.
     ///
     /// # Errors
     ///
     /// [`Error::System`]: EOVERFLOW for buffers that are too large.
     pub fn offer(self) -> Result<Offer> {
         Ok(match self.ring {
-            Some(_) => Offer::of_rings(ConnectionKind::BYTES, 0, self.capacity()?),
-            None => Offer::default(),
+            true => Offer::of_ring(ConnectionKind::BYTES, 0, self.capacity()?),
+            false => Offer::default(),
         })
     }
 
@@ -134,27 +132,32 @@ impl Connection {
     /// # Errors
     ///
     /// [`Error::System`]: ENOMEM when the memory may not be pinned, ENOTCONN, EOVERFLOW for buffers that
-    /// are too large. With [`StreamOptions::ring`]: EINVAL when this side's offer does not name rings of
-    /// these options ([`StreamOptions::offer`]), ENOSPC or EDQUOT when the window has no room for a page,
-    /// [`Error::Timeout`] when the other side wants rings and does not become a stream in time,
-    /// [`Error::Violation`] when it wants rings of other sizes.
+    /// are too large, EINVAL when the options ask for a ring and this side has not offered one
+    /// ([`StreamOptions::offer`]); [`Error::Violation`] when the other side names a ring that cannot be.
     pub fn into_stream(self, options: StreamOptions) -> Result<Stream> {
-        let ring = match options.ring {
-            Some(limit) => Some((self.offered_rings(options)?, limit)),
-            None => None,
-        };
+        if options.ring && self.offer.capacity().is_none() {
+            return Err(Error::System {
+                action: "make a stream of rings, of which this side has not offered one".into(),
+                errno: Errno::EINVAL,
+                hint: Some("listen, or connect, with the offer of the stream options".into()),
+            });
+        }
         let mut is_matched = false;
         if options.matched {
             match self.match_streams() {
                 Ok(can) => is_matched = can,
                 // The end is reported by reading, after what came before.
-                Err(error) if opening::is_end(&error) => {}
+                Err(error) if is_end(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        if let (Some((capacity, limit)), false) = (ring, is_matched) {
-            if let Some((link, is_first)) = opening::open_rings(&self, capacity, limit)? {
-                return self.into_ring_stream(link, is_first, capacity);
+        // Where both sides have offered rings, neither uses calls.
+        if !is_matched {
+            match WindowLink::of_connection(&self) {
+                Ok(Some((link, capacities))) => return self.into_ring_stream(link, capacities),
+                Ok(None) => {}
+                Err(error) if is_end(&error) => {}
+                Err(error) => return Err(error),
             }
         }
         let connection = Arc::new(self);
@@ -170,29 +173,10 @@ impl Connection {
         Ok(Stream::new(connection, ends))
     }
 
-    /// Returns the bytes of the rings that the options want, and that this side has offered.
-    fn offered_rings(&self, options: StreamOptions) -> Result<u64> {
-        let capacity = options.capacity()?;
-        if self.offer.capacity() != Some(capacity) {
-            let action = format!("make rings of {capacity} bytes, which this side has not offered");
-            return Err(Error::System {
-                action,
-                errno: Errno::EINVAL,
-                hint: Some("listen, or connect, with the offer of the same stream options".into()),
-            });
-        }
-        Ok(capacity)
-    }
-
-    /// Turns the connection into a stream through the rings of a link over it. Exactly one of the
-    /// sides has to be the first.
-    fn into_ring_stream(self, link: WindowLink, is_first: bool, capacity: u64) -> Result<Stream> {
-        let deadline = Instant::now() + calibration::LIMIT;
-        let measured = calibration::measure(&link, is_first, deadline);
-        let thread = wakeup::cost();
-        let wakeup = measured.map_or(thread, |ticks| ticks.clamp(thread, wakeup::most()));
-        let poller = Poller::new(Spin::Adaptive, wakeup);
-        let (receiver, sender) = ring::halves(link, capacity, poller)?;
+    /// Turns the connection into a stream through its rings.
+    fn into_ring_stream(self, link: WindowLink, capacities: (u64, u64)) -> Result<Stream> {
+        let poller = Poller::new(Spin::Adaptive, link.wakeup());
+        let (receiver, sender) = ring::halves(link, capacities, poller)?;
         self.rings.get_or_init(|| Arc::downgrade(sender.rings()));
         let ends = (Source::Ring(receiver), Target::Ring(sender));
         Ok(Stream::new(Arc::new(self), ends))
@@ -301,4 +285,15 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         self.sending.flush()
     }
+}
+
+/// Returns true for the errors of a connection whose other side has ended.
+fn is_end(error: &Error) -> bool {
+    let ends = [
+        Errno::EPIPE,
+        Errno::ENOTCONN,
+        Errno::ECONNRESET,
+        Errno::ESTALE,
+    ];
+    matches!(error, Error::Closed) || error.errno().is_some_and(|errno| ends.contains(&errno))
 }

@@ -25,11 +25,6 @@ impl Deadline {
         }
     }
 
-    /// Returns the end.
-    pub(super) fn at(self) -> Instant {
-        self.at
-    }
-
     /// Returns the time that is left.
     pub(super) fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now())

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::deadline::Deadline;
-use super::{offer, CONTROL};
+use super::offer;
 use crate::{Channel, Device, Listener, MessageConnection, MessageOptions, Result};
 
 /// A listener for message connections.
@@ -42,7 +42,7 @@ impl MessageListener {
     pub fn accept(&self, timeout: Duration) -> Result<(MessageConnection, u32)> {
         let deadline = Deadline::after(timeout);
         let (connection, node) = self.listener.accept(timeout)?;
-        let channel = Channel::by(connection, CONTROL, Some(deadline.at()))?;
+        let channel = Channel::by(connection)?;
         let left = deadline.left();
         let connection = MessageConnection::over(&self.device, channel, node, self.options, left)?;
         Ok((connection, node))

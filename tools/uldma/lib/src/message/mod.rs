@@ -62,7 +62,7 @@ const VERSION: u16 = 4;
 
 /// The offer of the connection of the channel.
 fn offer() -> Offer {
-    Offer::of_rings(ConnectionKind::MESSAGE, VERSION, CONTROL)
+    Offer::of_ring(ConnectionKind::MESSAGE, VERSION, CONTROL)
 }
 
 /// The reason for which a call is refused where messages go through the window.
@@ -121,7 +121,7 @@ impl MessageConnection {
         let offer = offer();
         let connect = ConnectOptions { offer, ..connect };
         let connection = device.connect(Peer::node(node), port, connect)?;
-        let channel = Channel::by(connection, CONTROL, Some(deadline.at()))?;
+        let channel = Channel::by(connection)?;
         Self::over(device, channel, node, options, deadline.left())
     }
 

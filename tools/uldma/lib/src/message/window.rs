@@ -82,7 +82,7 @@ impl Window {
         // A peer that refuses the path ends.
         let may_come = || control.borrow_mut().check_peer();
         let link = handshake::establish(&device, place, capacity, deadline.left(), may_come)?;
-        let channel = Channel::met(link, capacity, deadline.at())?;
+        let channel = Channel::over(link, capacity)?;
         let slots = match options.receiving {
             ReceiveTechnique::CopyDma => options.slots.into(),
             _ => 0,

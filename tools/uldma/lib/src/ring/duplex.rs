@@ -18,7 +18,12 @@ impl Duplex {
     /// Creates both ends, of rings of `capacity` bytes; none when [`super::layout::is_capacity`] is
     /// false.
     pub fn new(capacity: u64) -> Option<Self> {
-        let (producer, consumer) = (Producer::new(capacity)?, Consumer::new(capacity)?);
+        Self::of(capacity, capacity)
+    }
+
+    /// Creates the writing end of a ring of `out` bytes, and the reading end of one of `own` bytes.
+    pub(crate) fn of(out: u64, own: u64) -> Option<Self> {
+        let (producer, consumer) = (Producer::new(out)?, Consumer::new(own)?);
         Some(Self { producer, consumer })
     }
 

@@ -16,9 +16,13 @@ pub use consumer::{Consumer, Popped};
 pub use duplex::Duplex;
 pub use producer::{Producer, Pushed};
 
+/// Version of layout and rules, which both sides of a channel say.
+pub(crate) const VERSION: u16 = 2;
+
 /// Offsets in a segment. All words are 64 bits, little-endian.
 pub mod layout {
-    /// Words of the writer's handshake record, see [`super::super::Channel`].
+    /// Words of the writer's handshake record, where a name and not a connection has led the two sides
+    /// together.
     pub const HANDSHAKE: usize = 0x000;
     /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags. The *state
     /// line* starts here: one cache line with all words of a short message.
@@ -34,8 +38,6 @@ pub mod layout {
     pub const SLOT_SIZE: usize = 40;
     /// A word that no ring uses, for measuring the link itself.
     pub const PROBE: usize = 0x100;
-    /// The writer's round in the measurement of wake-ups, which follows the handshake.
-    pub const ROUND: usize = 0x108;
     /// The ring's bytes, a power of two of them.
     pub const DATA: usize = 0x1000;
 
@@ -61,6 +63,11 @@ pub mod layout {
     /// Returns true if a ring can have this many bytes.
     pub const fn is_capacity(capacity: u64) -> bool {
         capacity.is_power_of_two() && capacity >= MIN_CAPACITY && capacity <= MAX_CAPACITY
+    }
+
+    /// Returns the bytes of a segment with a ring of `capacity` bytes.
+    pub const fn length(capacity: u64) -> u64 {
+        DATA as u64 + capacity
     }
 
     /// Returns the bytes that a message of `length` bytes takes in the ring.

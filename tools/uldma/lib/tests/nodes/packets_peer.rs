@@ -35,6 +35,7 @@ fn main() {
             kind: ConnectionKind::PACKETS,
             version: version.parse().unwrap(),
             private: PrivateData::new(&mtu.to_be_bytes()).unwrap(),
+            ..Default::default()
         },
         ..Default::default()
     };

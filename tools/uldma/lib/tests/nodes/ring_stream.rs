@@ -25,6 +25,8 @@ const BUFFERS: usize = 8;
 const TOTAL: usize = (4 << 20) + 13;
 /// Bytes after which a stream has begun.
 const BEGUN: usize = 1 << 20;
+/// Bytes that [`fill_window`] leaves: fewer than [`BUFFERS`] buffers have.
+const LEFT: u64 = 256 << 10;
 /// Lengths of what is written, and of what is read.
 const WRITTEN: &[usize] = &[1, 100_000, 4096, 77, 65536];
 const READ: &[usize] = &[64, 300_000, 1, 4096, 17];
@@ -139,17 +141,16 @@ fn connection(device: &Device, port: u32, node: Option<&str>, offer: Offer) -> C
     device.connect(peer, port, options).unwrap()
 }
 
-/// Takes the peer's part of the window, but for a page, and less than a ring takes.
-fn fill_window(device: &Device, connection: &Connection) -> Vec<InboundSegment> {
-    let peer = Peer::node(connection.query().unwrap().node);
+/// Takes the peer's part of the window, but for less than a ring takes, and as much as a connection does.
+fn fill_window(device: &Device) -> Vec<InboundSegment> {
     let mut names = (1..).filter_map(Name::new);
-    let mut take = |length| device.create_segment_for(peer, names.next().unwrap(), length);
-    let page = take(1).unwrap();
+    let mut take = |length| device.create_segment(names.next().unwrap(), length);
+    let spare = take(LEFT).unwrap();
     let mut taken = Vec::new();
-    for length in (17..30).rev().map(|bit| 1 << bit) {
+    for length in (12..30).rev().map(|bit| 1 << bit) {
         taken.extend(std::iter::from_fn(|| take(length).ok()));
     }
-    drop(page);
+    drop(spare);
     taken
 }
 
@@ -165,14 +166,14 @@ fn main() {
         buffers: BUFFERS,
         bytes: bytes.parse().unwrap(),
         matched: kind.contains("matched"),
-        ring: kind.contains("ring").then_some(PATIENCE),
+        ring: kind.contains("ring"),
     };
     let offer = options.offer().unwrap();
-    let connection = connection(&device, port.parse().unwrap(), node, offer);
     let _taken = match kind.contains("full") {
-        true => fill_window(&device, &connection),
+        true => fill_window(&device),
         false => Vec::new(),
     };
+    let connection = connection(&device, port.parse().unwrap(), node, offer);
     let mut stream = match connection.into_stream(options) {
         Ok(stream) => stream,
         Err(error) => return println!("{}", name(&error)),

@@ -15,7 +15,7 @@ type Halves<L> = (RingReceiver<L>, RingSender<L>);
 
 fn over<L: Link>(link: L, spin: Spin) -> Halves<L> {
     let poller = Poller::new(spin, wakeup::cost());
-    halves(link, CAPACITY, poller).unwrap()
+    halves(link, (CAPACITY, CAPACITY), poller).unwrap()
 }
 
 fn pair(spin: Spin) -> (Halves<Loopback>, Halves<Loopback>) {

@@ -40,7 +40,7 @@ impl Carried {
         self.end = match std::mem::replace(&mut self.end, End::Failed) {
             End::Connection(connection) => {
                 connection.wait_connected(self.timeout)?;
-                let mut stream = connection.into_stream(options(self.timeout))?;
+                let mut stream = connection.into_stream(options())?;
                 if !stream.connection().query()?.ring {
                     return Err(Failure::Refused("the window has no room for rings"));
                 }
@@ -87,9 +87,9 @@ impl Carried {
     }
 }
 
-fn options(timeout: Duration) -> StreamOptions {
+fn options() -> StreamOptions {
     StreamOptions {
-        ring: Some(timeout),
+        ring: true,
         ..StreamOptions::default()
     }
 }
@@ -106,7 +106,7 @@ impl Connected {
         let options = ConnectOptions {
             retry: true,
             timeout: setup.timeout,
-            offer: options(setup.timeout).offer()?,
+            offer: options().offer()?,
             ..ConnectOptions::default()
         };
         let connection = setup.device.connect(Peer::OTHER, setup.port, options)?;
@@ -149,9 +149,7 @@ pub(crate) struct Listening(Carried);
 
 impl Listening {
     pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
-        let connection = setup
-            .device
-            .listen_once(setup.port, options(setup.timeout).offer()?)?;
+        let connection = setup.device.listen_once(setup.port, options().offer()?)?;
         Ok(Self(Carried::new(connection, setup)))
     }
 }
