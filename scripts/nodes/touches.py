@@ -7,6 +7,7 @@ from .results import Figure
 
 BYTES = 4 << 20
 WORD = 8
+PORT = 820
 TIMEOUT = 120.0
 # The way of each method of `uldma send-file`, and the processor's accesses for each word. Those of
 # a remote write are computed: its loop has one load and one store, and no processor counts them
@@ -27,10 +28,10 @@ def measure(pair: Cluster) -> list[Figure]:
     figures = []
     pair.a.check(f"head -c {BYTES} /dev/urandom >/tmp/touches")
     for method, (way, computed) in METHODS.items():
-        receiver = pair.b.spawn(f"uldma recv-file --name touches-{way} --out /tmp/touches")
+        receiver = pair.b.spawn(f"uldma recv-file --port {PORT} --out /tmp/touches")
         try:
             before = counters(pair)
-            command = f"uldma send-file --name touches-{way} --method {method} /tmp/touches"
+            command = f"uldma send-file --port {PORT} --method {method} /tmp/touches"
             pair.a.check(command, TIMEOUT)
             after = counters(pair)
             received = receiver.wait(TIMEOUT)

@@ -22,10 +22,13 @@ BRIEFLY = "--timeout 1"
 TERMINAL = "/dev/ttyS0"
 # Bytes that are worth a bar.
 FILE_BYTES = 16 << 20
+# At one server, at once.
+PINGS = 3
 # Exit status.
 USAGE = 2
 TIMED_OUT = 4
 MISMATCH = 5
+LOST = 6
 
 
 def refused(end: Endpoint, arguments: str, status: int) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def peers_that_cannot_be_are_explained(pair: Cluster) -> None:
         f"connect {{}} {PORT}",
         f"connect {{}} {PORT} --ring",
         "ping --node {}",
-        "recv-file --name x --node {}",
+        f"send-file /proc/version --port {PORT} --node {{}}",
     )
     for command in commands:
         error = refused(a, f"{command.format(a.number)} {BRIEFLY}", USAGE)
@@ -78,15 +81,76 @@ def peers_that_cannot_be_are_explained(pair: Cluster) -> None:
         expect_words(error["hint"], f"this is node {a.number}, the peer is node {b.number}")
 
 
-@case_of(LOOPBACK)
+@case
 def words_come_back_in_messages(pair: Cluster) -> None:
     """What is not there in time is called as the user has called it."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    commands = ("recv-file --name letters", "ping --name letters")
-    for command in commands:
+    error = refused(a, f"atomic letters --add 1 {BRIEFLY}", TIMED_OUT)
+    expect_words(error["message"], "region letters")
+
+
+@case_of(LOOPBACK)
+def missing_peers_are_told(pair: Cluster) -> None:
+    """Both sides of a file and of a ping say what they have waited for."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    # The last attempt to connect may have had no time for the peer's answer.
+    listener, connection = f"port {PORT} of the peer", f"no connection to port {PORT} within 1s"
+    for command, missing in (
+        (f"recv-file --port {PORT}", connection),
+        (f"send-file /proc/version --port {PORT}", listener),
+        (f"ping --serve --port {PORT}", connection),
+        (f"ping --port {PORT}", listener),
+    ):
         error = refused(a, f"{command} {BRIEFLY}", TIMED_OUT)
-        expect_words(error["message"], "channel letters", "1s")
+        expect(error["kind"] == "timeout", str(error))
+        expect_words(error["message"], missing)
+
+
+@case_of(LOOPBACK)
+def peers_that_are_killed_are_told(pair: Cluster) -> None:
+    """Both sides of a file end when the other one is killed; a server of pings has served it."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    # These say nothing of their own accord, or take what is said and do not answer.
+    connect = f"sleep 600 | {a.command(f'connect {b.number} {PORT} --wait --ring')} {LIMIT}"
+    for command, capacity, status in (("recv-file", "1M", LOST), ("ping --serve", "64K", 0)):
+        waiting = b.spawn(f"{command} --port {PORT} --json {LIMIT}")
+        other = a.node.spawn(f"{connect} --capacity {capacity}")
+        try:
+            wait_until(lambda: b.info()["connections"] > 0, START_TIMEOUT, "a connection")
+            other.kill()
+            result = waiting.wait(END_TIMEOUT)
+            expect(result.rc == status, f"{result}")
+        finally:
+            other.end()
+            waiting.end()
+    listener = b.spawn(f"listen {PORT} --ring --capacity 1M {LIMIT} </dev/null")
+    sender = a.spawn(f"send-file /proc/version --port {PORT} --json {LIMIT}")
+    try:
+        listener.wait_output("offer", START_TIMEOUT)
+        listener.kill()
+        expect(error_of(sender.wait(END_TIMEOUT), LOST)["kind"] == "peer", "not told")
+    finally:
+        listener.end()
+        sender.end()
+
+
+@case_of(LOOPBACK)
+def pings_are_answered_in_turn(pair: Cluster) -> None:
+    """Those that come while the server has another one wait, and it ends after so many."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    server = b.spawn(f"ping --serve --sessions {PINGS} --port {PORT} {LIMIT}")
+    jobs = [a.spawn(f"ping --count 100 --port {PORT} {LIMIT}") for _ in range(PINGS)]
+    try:
+        for job in (*jobs, server):
+            result = job.wait(END_TIMEOUT)
+            expect(result.rc == 0, f"{result}")
+    finally:
+        for job in (*jobs, server):
+            job.end()
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)
@@ -192,8 +256,8 @@ def files_are_read_to_their_end(pair: Cluster) -> None:
     writer = a.node.spawn("exec cat /proc/version >/tmp/pipe")
     try:
         for source in sources:
-            receiver = b.spawn(f"recv-file --name end --out /tmp/came {LIMIT}")
-            options = f"--name end --method window --json {LIMIT}"
+            receiver = b.spawn(f"recv-file --port {PORT} --out /tmp/came {LIMIT}")
+            options = f"--port {PORT} --method window --json {LIMIT}"
             report = json.loads(a.check(f"send-file {source} {options}"))
             expect(receiver.wait(END_TIMEOUT).rc == 0, receiver.text("err"))
             whole = "/proc/version" if source == "/tmp/pipe" else source
@@ -202,7 +266,7 @@ def files_are_read_to_their_end(pair: Cluster) -> None:
             expect(b.node.check("cat /tmp/came") == expected, f"{source} has arrived changed")
     finally:
         writer.end()
-    error = refused(a, f"send-file /dev/zero --name end {BRIEFLY}", 1)
+    error = refused(a, f"send-file /dev/zero --port {PORT} {BRIEFLY}", 1)
     expect_words(error["message"], "/dev/zero", "more than")
 
 

@@ -25,6 +25,7 @@ RIVAL = "tcp"
 COUNTS = ("syscalls", "wait_syscalls", "mmio_loads", "mmio_stores", "initiations")
 SENT_FILE = "/root/file"
 ADDRESS_B = "10.0.0.2"
+PORT = 820
 TRANSFER_TIMEOUT = 120.0
 PING_TIMEOUT = 60.0
 NEXT = """
@@ -90,12 +91,11 @@ def parse(output: str, what: str) -> dict[str, Any]:
 
 def transfer(pair: Cluster, method: str) -> Transfer:
     """Send the file by one method."""
-    name = f"run-{method}"
-    # The rendezvous is by the window; for the rival the data goes by the network.
+    # The two meet over the link; for the rival the data goes by the network.
     options = {RIVAL: f"--peer-addr {ADDRESS_B}"} | dict.fromkeys(BY_DMA, "--warm")
-    receiver = pair.b.spawn(f"uldma recv-file --name {name} --out /tmp/received --json")
+    receiver = pair.b.spawn(f"uldma recv-file --port {PORT} --out /tmp/received --json")
     sender = pair.a.run(
-        f"uldma send-file {SENT_FILE} --name {name} --method {method} --json "
+        f"uldma send-file {SENT_FILE} --port {PORT} --method {method} --json "
         f"{options.get(method, '')}",
         TRANSFER_TIMEOUT,
     )

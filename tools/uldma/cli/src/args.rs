@@ -59,6 +59,15 @@ impl Common {
     pub(crate) fn open(&self) -> uldma::Result<uldma::Device> {
         uldma::Device::open(self.device.unwrap_or(0))
     }
+
+    /// Options to connect to a process that may begin to listen later.
+    pub(crate) fn connect(&self) -> uldma::ConnectOptions {
+        uldma::ConnectOptions {
+            retry: true,
+            timeout: self.timeout,
+            ..Default::default()
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -399,9 +408,9 @@ pub(crate) struct Atomic {
 pub(crate) struct SendFile {
     /// The file to send
     pub(crate) path: PathBuf,
-    /// Name, the same on both sides: a word, or 0x and hexadecimal digits
-    #[arg(long)]
-    pub(crate) name: Name,
+    /// Port at which the `recv-file` listens
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) port: u32,
     #[command(flatten)]
     pub(crate) node: Node,
     /// Method that moves the bytes
@@ -424,11 +433,9 @@ pub(crate) struct SendFile {
 
 #[derive(Debug, Args)]
 pub(crate) struct RecvFile {
-    /// Name, the same on both sides: a word, or 0x and hexadecimal digits
-    #[arg(long)]
-    pub(crate) name: Name,
-    #[command(flatten)]
-    pub(crate) node: Node,
+    /// Port to listen at, not zero
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) port: u32,
     /// Write the file here
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
@@ -441,8 +448,8 @@ pub(crate) struct RecvFile {
     #[arg(long, alias = "listen", hide = true, conflicts_with = "no_tcp")]
     pub(crate) tcp: bool,
     /// TCP port to listen on, when a sender requests it
-    #[arg(long, default_value_t = 7420)]
-    pub(crate) port: u16,
+    #[arg(long, value_name = "PORT", default_value_t = 7420)]
+    pub(crate) tcp_port: u16,
     /// Refuse files that are larger (K, M, G: times 1024)
     #[arg(long, default_value = "1G", value_parser = size)]
     pub(crate) max_size: u64,
@@ -450,8 +457,8 @@ pub(crate) struct RecvFile {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ping {
-    /// Answer the requests of a `ping` at the peer
-    #[arg(long)]
+    /// Listen, and answer the requests of a `ping` of any peer
+    #[arg(long, conflicts_with = "number")]
     pub(crate) serve: bool,
     /// Largest number of round trips to measure (ignored with --serve: the peer sends it)
     #[arg(long, default_value_t = 10_000)]
@@ -462,9 +469,9 @@ pub(crate) struct Ping {
     /// With --serve: number of peers to serve before ending; 0: unlimited
     #[arg(long, default_value_t = 1)]
     pub(crate) sessions: u32,
-    /// Name, the same on both sides: a word, or 0x and hexadecimal digits
-    #[arg(long, default_value = "ping")]
-    pub(crate) name: Name,
+    /// Port at which the `ping --serve` listens
+    #[arg(long, default_value_t = 700, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) port: u32,
     #[command(flatten)]
     pub(crate) node: Node,
 }

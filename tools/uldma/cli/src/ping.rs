@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uldma::measure::Clock;
-use uldma::{Channel, Error, Link};
+use uldma::{Channel, ChannelListener, Device, Error, Link};
 
 use crate::args::{Common, Ping};
 use crate::failure::{Failure, Kind, Result};
@@ -15,6 +15,8 @@ use crate::schema::SCHEMA_VERSION;
 
 /// Bytes of each ring.
 const CAPACITY: u64 = 64 * 1024;
+/// Peers that can wait for their turn.
+const BACKLOG: u32 = 8;
 /// Round trips that are not measured, to warm up.
 const WARM_UP: u32 = 200;
 /// Round trips from which the time of many is estimated.
@@ -54,18 +56,24 @@ struct Report {
 /// Runs the verb.
 pub(crate) fn run(common: &Common, args: &Ping) -> Result<()> {
     let device = common.open()?;
-    if !args.serve {
-        let mut channel =
-            device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
-        let report = ask(&mut channel, args, common.timeout)?;
-        return output::print(common.json, &report, words);
+    if args.serve {
+        return serve_sessions(&device, args, common.timeout);
     }
+    let (peer, options) = (args.node.peer(), common.connect());
+    let mut channel = Channel::connect(&device, peer, args.port, CAPACITY, options)?;
+    let report = ask(&mut channel, args, common.timeout)?;
+    output::print(common.json, &report, words)
+}
+
+/// Answers peers one after the other.
+fn serve_sessions(device: &Device, args: &Ping, timeout: Duration) -> Result<()> {
+    let listener = ChannelListener::new(device, args.port, BACKLOG, CAPACITY)?;
     let mut served = 0;
     while args.sessions == 0 || served < args.sessions {
-        match device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout) {
-            Ok(mut channel) => serve(&mut channel, common.timeout)?,
-            // With unlimited sessions, a peer need not arrive in time.
-            Err(Error::Timeout { .. }) if args.sessions == 0 => continue,
+        match listener.accept(timeout) {
+            Ok((mut channel, _)) => serve(&mut channel, timeout)?,
+            // With unlimited sessions, a peer need not arrive in time, nor stay until its turn.
+            Err(Error::Timeout { .. } | Error::Closed) if args.sessions == 0 => continue,
             Err(error) => return Err(error.into()),
         }
         served += 1;

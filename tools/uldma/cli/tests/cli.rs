@@ -95,7 +95,7 @@ fn without_a_device_everybody_says_so() {
         &["dma", "--method", "repeated-5"],
         &["export", "x", "--size", "1K"],
         &["atomic", "x", "--add", "1"],
-        &["recv-file", "--name", "x"],
+        &["recv-file", "--port", "7"],
         &["recv", "7"],
         &["send", "1", "7"],
         &["ping"],
@@ -138,7 +138,7 @@ fn errors_are_json_when_asked_for() {
 
 #[test]
 fn wrong_usage_ends_with_two() {
-    let usages: [&[&str]; 42] = [
+    let usages: [&[&str]; 43] = [
         &[],
         &["frobnicate"],
         &["dma", "--size", "1X"],
@@ -160,9 +160,10 @@ fn wrong_usage_ends_with_two() {
         &["export", "x", "--size", "0"],
         &["export", "x", "file", "--size", "1"],
         &["send-file", "file"],
-        &["recv-file", "--name", "0x0"],
+        &["recv-file", "--port", "0"],
         &["info", "--timeout", "-1"],
         &["ping", "--node", "x"],
+        &["ping", "--serve", "--node", "1"],
         &["listen"],
         &["listen", "0"],
         &["listen", "7", "--buffers", "65"],

@@ -142,14 +142,14 @@ mod tests {
             "uldma",
             "send-file",
             "-",
-            "--name",
-            "x",
+            "--port",
+            "7",
             "--peer-addr",
             "127.0.0.1",
         ];
         let sender = Cli::parse_from([&sender[..], &["--method", method]].concat());
-        let receiver = ["uldma", "recv-file", "--name", "x", "--port", "0", "--json"];
-        let receiver = Cli::parse_from(receiver);
+        let receiver = ["uldma", "recv-file", "--port", "7", "--json"];
+        let receiver = Cli::parse_from([&receiver[..], &["--tcp-port", "0"]].concat());
         let (mut left, mut right) = channels();
         let (length, by_tcp) = (bytes.len(), method == "tcp");
         let expected = bytes.clone();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
-use uldma::{Access, Buffer, Channel, Device, Link, Name, Spin};
+use uldma::{Access, Buffer, Channel, ChannelListener, Device, Link, Name, Spin};
 
 use super::{
     digest, protocol_error, receive_message, send_message, Listening, Message, CAPACITY, VERSION,
@@ -53,7 +53,10 @@ impl Deref for Received {
 /// Runs the verb.
 pub(crate) fn run(common: &Common, args: &RecvFile) -> Result<()> {
     let device = common.open()?;
-    let mut channel = device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
+    let listener = ChannelListener::new(&device, args.port, 1, CAPACITY)?;
+    let (mut channel, _) = listener.accept(common.timeout)?;
+    // Another sender is to be refused.
+    drop(listener);
     // Control messages are not urgent; the processors should move the bytes.
     channel.set_spin(Spin::Never);
     let report = receive(common, args, &device, &mut channel);
@@ -202,9 +205,9 @@ pub(super) fn by_tcp(
     channel: &mut Channel<impl Link>,
     length: usize,
 ) -> Result<Received> {
-    let failed = |error: std::io::Error| Failure::io(format!("TCP port {}", args.port), &error);
+    let failed = |error: std::io::Error| Failure::io(format!("TCP port {}", args.tcp_port), &error);
     let mut buffer = Buffer::new(length.max(1))?;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, args.port)).map_err(failed)?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, args.tcp_port)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let token = Name::random()?.get();
     let listening = Listening {

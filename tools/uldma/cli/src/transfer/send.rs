@@ -68,7 +68,8 @@ pub(crate) fn run(common: &Common, args: &SendFile) -> Result<()> {
     let (buffer, length) = file::read(&args.path)?;
     let sha256 = digest(&buffer[..length], Style::new(common, &args.progress));
 
-    let mut channel = device.channel_to(args.node.peer(), args.name, CAPACITY, common.timeout)?;
+    let (peer, options) = (args.node.peer(), common.connect());
+    let mut channel = Channel::connect(&device, peer, args.port, CAPACITY, options)?;
     // Control messages are not urgent; the processors should move the bytes.
     channel.set_spin(Spin::Never);
     let report = send(common, args, &device, &mut channel, buffer, length, sha256);
