@@ -9,14 +9,13 @@ from .results import Figure
 
 TIMEOUT = 120.0
 SERVER_TIMEOUT = 60.0
-NAME = "--name broadcast"
 
 
 def measure(here: Endpoint, there: Endpoint) -> list[Figure]:
     """Returns the figures of uldma-bench broadcast between two ends."""
-    server = there.node.spawn(f"uldma-bench --device {there.device} {NAME} serve")
+    server = there.node.spawn(f"uldma-bench --device {there.device} serve")
     try:
-        command = f"--device {here.device} {NAME} broadcast"
+        command = f"--device {here.device} broadcast"
         figures = probes.run(here.node, command, scaled(TIMEOUT))
         served = server.wait(SERVER_TIMEOUT)
     except NodesError as error:

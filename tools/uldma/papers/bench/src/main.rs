@@ -42,9 +42,9 @@ struct Common {
     /// Use /dev/uldma<N>
     #[arg(long, global = true, value_name = "N", default_value_t = 0)]
     device: u32,
-    /// Name of the meeting, the same on both nodes
-    #[arg(long, global = true, default_value = "bench")]
-    name: Name,
+    /// Port at which `serve` listens; those that follow are used, too
+    #[arg(long, global = true, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..=0xffff))]
+    port: u32,
     /// Give up waiting after this many seconds
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
     timeout: u32,
@@ -77,7 +77,7 @@ enum Verb {
     Broadcast,
     /// The second receiver of `broadcast`, which `serve` starts
     #[command(hide = true)]
-    BroadcastSecond { lock: i32, words: i32 },
+    BroadcastSecond { name: Name, lock: i32, words: i32 },
     /// Pass arguments repeatedly in turns with others: a process of `initiation`
     #[command(hide = true)]
     InitiationWorker { segment: i32 },
@@ -107,29 +107,23 @@ fn main() -> ExitCode {
         }
         Verb::Link(options) => {
             let common = &cli.common;
-            link::run(common.device, common.name, common.timeout(), options)
+            link::run(common.device, common.port, common.timeout(), options)
                 .and_then(|figures| figures.print())
         }
         Verb::Semantics(options) => {
             let common = &cli.common;
-            semantics::run(common.device, common.name, common.timeout(), options)
+            semantics::run(common.device, common.port, common.timeout(), options)
                 .and_then(|figures| figures.print())
         }
         Verb::Optimistic(options) => {
             let common = &cli.common;
-            optimistic::run(common.device, common.name, common.timeout(), options)
+            optimistic::run(common.device, common.port, common.timeout(), options)
                 .and_then(|figures| figures.print())
         }
-        Verb::Broadcast => broadcast::run(cli.common.device, cli.common.name, cli.common.timeout())
+        Verb::Broadcast => broadcast::run(cli.common.device, cli.common.port, cli.common.timeout())
             .and_then(|figures| figures.print()),
-        Verb::BroadcastSecond { lock, words } => {
-            let common = &cli.common;
-            broadcast::second(
-                common.device,
-                common.name,
-                (*lock, *words),
-                common.timeout(),
-            )
+        Verb::BroadcastSecond { name, lock, words } => {
+            broadcast::second(&cli.common, *name, (*lock, *words))
         }
         Verb::InitiationWorker { segment } => {
             initiation::take_turns(cli.common.device, *segment, cli.common.timeout())
@@ -172,7 +166,7 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
         assert!(Cli::try_parse_from(["uldma-bench", "lmm", "--part", "counts"]).is_ok());
-        assert!(Cli::try_parse_from(["uldma-bench", "serve", "--name", "x"]).is_ok());
+        assert!(Cli::try_parse_from(["uldma-bench", "serve", "--port", "7"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--brief", "--suffix", "x"]).is_ok());
         assert!(Cli::try_parse_from(["uldma-bench", "link", "--rings", "--brief"]).is_err());
         assert!(Cli::try_parse_from(["uldma-bench", "semantics", "--parts", "send,mtu"]).is_ok());

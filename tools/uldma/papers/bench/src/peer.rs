@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use uldma::{Channel, Device, Name};
+use uldma::{Channel, ConnectOptions, Device, Peer};
 
 use crate::failure::Failure;
 
 /// Bytes of each ring.
 pub(crate) const CAPACITY: u64 = 64 * 1024;
 /// Version of these messages.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 const LONGEST: usize = 4096;
 
 /// A request of the process that measures.
@@ -23,8 +23,8 @@ pub(crate) enum Request {
     Handshake { version: u32 },
     /// Serve `link`, which has messages of its own, to its end.
     Link,
-    /// Serve `broadcast`, which has messages of its own, too.
-    Broadcast,
+    /// Serve `broadcast`, which has messages of its own, too. It makes the names of its regions of this.
+    Broadcast { name: u64 },
     /// Serve `optimistic`, likewise.
     Optimistic,
     /// End.
@@ -42,14 +42,19 @@ pub(crate) enum Answer {
 /// The process that answers, as seen by the process that measures.
 pub(crate) struct RemoteProcess {
     pub(crate) channel: Channel,
+    /// The port at which it has listened. Those that follow are free.
+    pub(crate) port: u32,
     pub(crate) timeout: Duration,
 }
 
 impl RemoteProcess {
     /// Opens a channel to it.
-    pub(crate) fn meet(device: &Device, name: Name, timeout: Duration) -> Result<Self, Failure> {
-        let channel = device.channel(name, CAPACITY, timeout)?;
-        let mut peer = Self { channel, timeout };
+    pub(crate) fn meet(device: &Device, port: u32, timeout: Duration) -> Result<Self, Failure> {
+        let mut peer = Self {
+            channel: connect(device, port, CAPACITY, timeout)?,
+            port,
+            timeout,
+        };
         peer.ask(&Request::Handshake { version: VERSION })?;
         Ok(peer)
     }
@@ -67,6 +72,21 @@ impl RemoteProcess {
     pub(crate) fn quit(&mut self) -> Result<(), Failure> {
         self.ask(&Request::Quit)
     }
+}
+
+/// Opens a channel to the process at the peer that listens at the port, or will.
+pub(crate) fn connect(
+    device: &Device,
+    port: u32,
+    capacity: u64,
+    timeout: Duration,
+) -> uldma::Result<Channel> {
+    let options = ConnectOptions {
+        retry: true,
+        timeout,
+        ..ConnectOptions::default()
+    };
+    Channel::connect(device, Peer::OTHER, port, capacity, options)
 }
 
 /// Sends a message.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use uldma::{Channel, Device, Error};
+use uldma::{Channel, ChannelListener, Device, Error, Name};
 
 use crate::failure::Failure;
 use crate::peer::{receive, send, Answer, Request, CAPACITY, VERSION};
@@ -14,7 +14,8 @@ use crate::{broadcast, link, optimistic, Common};
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     let timeout = common.timeout();
     let device = Device::open(common.device)?;
-    let mut channel = device.channel(common.name, CAPACITY, timeout)?;
+    let listener = ChannelListener::new(&device, common.port, 1, CAPACITY)?;
+    let (mut channel, _) = listener.accept(timeout)?;
     match serve(common, &device, &mut channel, timeout) {
         Ok(()) | Err(Failure::Uldma(Error::Closed)) => {}
         Err(failure) => {
@@ -45,9 +46,10 @@ fn serve(
                 return Err(Failure::Peer(text));
             }
             Request::Link => link::serve(device, channel, timeout)?,
-            Request::Broadcast => {
-                let own = (common.device, common.name);
-                broadcast::serve(own, device, channel, timeout)?;
+            Request::Broadcast { name } => {
+                let none = || Failure::Peer("gave the name zero".into());
+                let name = Name::new(name).ok_or_else(none)?;
+                broadcast::serve((common, name), device, channel)?;
             }
             Request::Optimistic => optimistic::serve(common.device, device, channel, timeout)?,
             Request::Quit => return send(channel, &Answer::Ready, timeout),

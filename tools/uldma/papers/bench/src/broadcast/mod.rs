@@ -21,7 +21,7 @@ use uldma::{
 
 use crate::failure::Failure;
 use crate::figure::{Bases, Figures};
-use crate::peer::{receive, send, Answer, RemoteProcess, Request, CAPACITY};
+use crate::peer::{connect, receive, send, Answer, RemoteProcess, Request, CAPACITY};
 use crate::timing::times;
 
 pub(crate) use self::receivers::{second, serve};
@@ -69,13 +69,12 @@ enum Step {
     End,
 }
 
-/// The names of what is met and imported.
+/// The names of what is imported.
 #[derive(Clone, Copy, Debug)]
 struct Names {
     shared: Name,
     first: Name,
     second: Name,
-    channel: Name,
 }
 
 impl Names {
@@ -85,9 +84,13 @@ impl Names {
             shared: other(1 << 60),
             first: other(2 << 60),
             second: other(3 << 60),
-            channel: other(4 << 60),
         }
     }
+}
+
+/// Returns the port at which B listens, if A has listened at that one.
+fn second_port(port: u32) -> u32 {
+    port + 1
 }
 
 /// Returns the bytes that stand at both ends of the data in a round.
@@ -177,12 +180,13 @@ impl Sender {
 }
 
 /// Measures with the help of a `serve` at the peer.
-pub(crate) fn run(number: u32, name: Name, timeout: Duration) -> Result<Figures, Failure> {
+pub(crate) fn run(number: u32, port: u32, timeout: Duration) -> Result<Figures, Failure> {
     let device = Device::open(number)?;
+    let mut peer = RemoteProcess::meet(&device, port, timeout)?;
+    let name = Name::random()?;
+    peer.ask(&Request::Broadcast { name: name.get() })?;
     let names = Names::of(name);
-    let mut peer = RemoteProcess::meet(&device, name, timeout)?;
-    peer.ask(&Request::Broadcast)?;
-    let mut other = device.channel(names.channel, CAPACITY, timeout)?;
+    let mut other = connect(&device, second_port(port), CAPACITY, timeout)?;
     let clock = Clock::start();
     let mut figures = Figures::default();
     for (name, size) in SIZES {
@@ -252,7 +256,7 @@ mod tests {
     fn names_differ() {
         let name = Name::new(0x1234).unwrap();
         let names = Names::of(name);
-        let all = [names.shared, names.first, names.second, names.channel, name];
+        let all = [names.shared, names.first, names.second, name];
         for (number, one) in all.iter().enumerate() {
             assert!(!all[..number].contains(one));
         }

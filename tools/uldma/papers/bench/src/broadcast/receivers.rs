@@ -10,11 +10,12 @@ use std::mem::forget;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use uldma::{Access, Borrowed, Channel, Device, Kind, Memory, Name, SharedLock};
+use uldma::{Access, Borrowed, Channel, ChannelListener, Device, Kind, Memory, Name, SharedLock};
 
-use super::{stamp, Names, Step, Way};
+use super::{second_port, stamp, Names, Step, Way};
 use crate::failure::Failure;
 use crate::peer::{receive, send, Answer, CAPACITY};
+use crate::Common;
 
 const PAGE: u64 = 4096;
 /// Where the words are in the shared page.
@@ -102,13 +103,14 @@ struct Second {
 }
 
 impl Second {
-    fn start(number: u32, name: Name, lock: &Memory, words: &Memory) -> Result<Self, Failure> {
+    fn start(common: &Common, name: Name, lock: &Memory, words: &Memory) -> Result<Self, Failure> {
         let id = |memory: &Memory| memory.segment_id().ok_or_else(broken);
         let mut process = Command::new("/proc/self/exe")
-            .args(["--device", &number.to_string()])
-            .args(["--name", &format!("{:#x}", name.get())])
-            .args(["broadcast-second", &id(lock)?.to_string()])
-            .arg(id(words)?.to_string())
+            .args(["--device", &common.device.to_string()])
+            .args(["--port", &common.port.to_string()])
+            .args(["--timeout", &common.timeout.to_string()])
+            .args(["broadcast-second", &format!("{:#x}", name.get())])
+            .args([id(lock)?.to_string(), id(words)?.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -139,17 +141,17 @@ impl Drop for Second {
 
 /// Serves a sender, as A.
 pub(crate) fn serve(
-    (number, name): (u32, Name),
+    (common, name): (&Common, Name),
     device: &Device,
     channel: &mut Channel,
-    timeout: Duration,
 ) -> Result<(), Failure> {
+    let timeout = common.timeout();
     let names = Names::of(name);
     let (lock, words) = (
         Memory::new(Kind::SysV, PAGE)?,
         Memory::new(Kind::SysV, PAGE)?,
     );
-    let mut second = Second::start(number, name, &lock, &words)?;
+    let mut second = Second::start(common, name, &lock, &words)?;
     let board = Board {
         lock: SharedLock::create(lock)?,
         words,
@@ -200,12 +202,12 @@ pub(crate) fn serve(
 
 /// Runs the second process, as B: carries out the orders of its input.
 pub(crate) fn second(
-    number: u32,
+    common: &Common,
     name: Name,
     (lock, words): (i32, i32),
-    timeout: Duration,
 ) -> Result<(), Failure> {
-    let device = Device::open(number)?;
+    let timeout = common.timeout();
+    let device = Device::open(common.device)?;
     let names = Names::of(name);
     let mut begun: Option<Board> = None;
     let mut channel: Option<Channel> = None;
@@ -220,8 +222,10 @@ pub(crate) fn second(
                     words: Memory::attach(words, true)?,
                     timeout,
                 });
+                let port = second_port(common.port);
+                let listener = ChannelListener::new(&device, port, 1, CAPACITY)?;
                 ok()?;
-                channel = Some(device.channel(names.channel, CAPACITY, timeout)?);
+                channel = Some(listener.accept(timeout)?.0);
             }
             ["open", segment, size] => {
                 drop(open.take());

@@ -7,12 +7,11 @@
 use std::time::Duration;
 
 use uldma::measure::Clock;
-use uldma::{
-    Access, Backend, Channel, Device, Import, InboundSegment, KernelTicket, Name, OutboundSegment,
-};
+use uldma::{Access, Backend, Device, Import, InboundSegment, KernelTicket, OutboundSegment};
 
 use super::bounce::Bounce;
 use super::counters::Counted;
+use super::meeting::Meeting;
 use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
 
@@ -32,43 +31,20 @@ fn has_engine(device: &Device) -> Result<bool, Failure> {
 }
 
 /// A channel on which both ends report their progress.
-struct Notes {
-    device: Device,
-    name: Name,
-    timeout: Duration,
-    channel: Option<Channel>,
-}
+struct Notes(Meeting);
 
 impl Notes {
-    fn new(setup: Setup<'_>) -> Self {
-        Self {
-            device: setup.device.clone(),
-            name: setup.name,
-            timeout: setup.timeout,
-            channel: None,
-        }
-    }
-
     fn meet(&mut self) -> Result<(), Failure> {
-        if self.channel.is_none() {
-            let channel = self.device.channel(self.name, CAPACITY, self.timeout)?;
-            self.channel = Some(channel);
-        }
-        Ok(())
-    }
-
-    fn channel(&mut self) -> Result<(&mut Channel, Duration), Failure> {
-        let none = || Failure::Peer("was not met".into());
-        Ok((self.channel.as_mut().ok_or_else(none)?, self.timeout))
+        self.0.meet().map(drop)
     }
 
     fn send(&mut self, bytes: usize) -> Result<(), Failure> {
-        let (channel, timeout) = self.channel()?;
+        let (channel, timeout) = self.0.channel()?;
         Ok(channel.send(&(bytes as u64).to_le_bytes(), timeout)?)
     }
 
     fn receive(&mut self) -> Result<usize, Failure> {
-        let (channel, timeout) = self.channel()?;
+        let (channel, timeout) = self.0.channel()?;
         let mut bytes = [0; 8];
         channel.receive(&mut bytes, timeout)?;
         usize::try_from(u64::from_le_bytes(bytes))
@@ -93,6 +69,7 @@ enum Across {
 pub(crate) struct Writer {
     across: Across,
     device: Device,
+    timeout: Duration,
     notes: Notes,
     message: Vec<u8>,
     copied: u64,
@@ -105,8 +82,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
-        let device = setup.device;
-        let name = data_name(setup.name);
+        let (device, name) = (setup.device, setup.name);
         let across = if has_engine(device)? {
             Across::Engine {
                 bounce: Bounce::new(device, SLOTS * BOUNCE)?,
@@ -121,7 +97,8 @@ impl Writer {
         Ok(Self {
             across,
             device: device.clone(),
-            notes: Notes::new(setup),
+            timeout: setup.timeout,
+            notes: Notes(Meeting::near(setup, CAPACITY)),
             message: vec![0x5a; setup.size],
             copied: 0,
             written: 0,
@@ -167,7 +144,7 @@ impl Writer {
     /// Waits for the last transfer, and reports it.
     fn finish(&mut self) -> Result<(), Failure> {
         if let Some((ticket, length)) = self.under_way.take() {
-            self.device.dma_wait(ticket, self.notes.timeout)?;
+            self.device.dma_wait(ticket, self.timeout)?;
             self.notes.send(length)?;
         }
         Ok(())
@@ -223,8 +200,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(setup: Setup<'_>) -> Result<Self, Failure> {
-        let name = data_name(setup.name);
-        let bytes = SLOTS * BOUNCE;
+        let (name, bytes) = (setup.name, SLOTS * BOUNCE);
         Ok(Self {
             inbox: if has_engine(setup.device)? {
                 let bounce = Bounce::new(setup.device, bytes)?;
@@ -233,7 +209,7 @@ impl Reader {
             } else {
                 Inbox::Window(setup.device.create_segment(name, bytes as u64)?)
             },
-            notes: Notes::new(setup),
+            notes: Notes(Meeting::far(setup, CAPACITY)?),
             target: vec![0; setup.size],
             copied: 0,
             read: 0,
@@ -274,9 +250,4 @@ impl Far for Reader {
             locks: 0,
         })
     }
-}
-
-/// The channel has a segment of the name that both know, so data has another one.
-fn data_name(name: Name) -> Name {
-    Name::new(name.get() ^ 1).unwrap_or(name)
 }

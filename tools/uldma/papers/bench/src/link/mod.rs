@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`transport`], [`opening`] | transports: an end here and one at the peer |
 //! | [`ring`], [`memcpy`], [`engine`], [`conn`], [`carried`], [`tcp`], [`conventional`], [`character`] | all of them |
+//! | [`meeting`] | channels of `ring` and `conventional` |
 //! | [`messages`] | the transport of `uldma-bench semantics` |
 //! | [`way`] | how a message connection sends and receives |
 //! | [`bounce`] | memory of the kernel behind a conventional read and write |
@@ -21,6 +22,7 @@ mod conn;
 mod conventional;
 mod counters;
 mod engine;
+mod meeting;
 mod memcpy;
 mod messages;
 mod names;
@@ -39,7 +41,7 @@ use std::time::Duration;
 
 use clap::Args;
 use uldma::measure::Clock;
-use uldma::{Device, Name, Spin};
+use uldma::{Device, Spin};
 
 use self::names::{Names, QUANTILES};
 use self::order::{Kind, What};
@@ -134,7 +136,7 @@ impl Scope {
 /// Measures with the help of a `serve` at the peer.
 pub(crate) fn run(
     number: u32,
-    name: Name,
+    port: u32,
     timeout: Duration,
     options: &Options,
 ) -> Result<Figures, Failure> {
@@ -144,7 +146,7 @@ pub(crate) fn run(
         prefix: names::prefix(device.query()?.backend),
         suffix: suffix.as_deref().unwrap_or_default(),
     };
-    let mut peer = RemoteProcess::meet(&device, name, timeout)?;
+    let mut peer = RemoteProcess::meet(&device, port, timeout)?;
     // A wake-up of this process would be counted.
     peer.channel.set_spin(Spin::MEASURE);
     peer.ask(&Request::Link)?;

@@ -24,7 +24,7 @@ pub(crate) fn near(
     port: u16,
 ) -> Result<Box<dyn Near>, Failure> {
     Ok(match setup.kind {
-        Kind::Raw | Kind::Ring | Kind::Polling => Box::new(Ring::new(setup)),
+        Kind::Raw | Kind::Ring | Kind::Polling => Box::new(Ring::near(setup)),
         Kind::Memcpy => Box::new(Memcpy::new(setup)?),
         Kind::Engine => Box::new(Engine::new(setup)?),
         Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Connected::new(setup)?),
@@ -39,7 +39,7 @@ pub(crate) fn near(
 /// Opens the end that answers, without waiting for the other one.
 pub(crate) fn far(setup: Setup<'_>) -> Result<Opened, Failure> {
     let end: Box<dyn Far> = match setup.kind {
-        Kind::Raw | Kind::Ring | Kind::Polling => Box::new(Ring::new(setup)),
+        Kind::Raw | Kind::Ring | Kind::Polling => Box::new(Ring::far(setup)?),
         Kind::Memcpy => Box::new(Window::new(setup)?),
         Kind::Engine => Box::new(Target::new(setup)?),
         Kind::Push | Kind::Pull | Kind::Unpinned => Box::new(Listening::new(setup)?),

@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use uldma::measure::Clock;
-use uldma::{Channel, Device, Name, Spin};
+use uldma::{Channel, Spin};
 
+use super::meeting::Meeting;
 use super::order::Kind;
 use super::transport::{Far, Near, Setup};
 use crate::failure::Failure;
@@ -18,49 +19,43 @@ const PART: usize = 64 * 1024;
 
 /// Either end.
 pub(crate) struct Ring {
-    device: Device,
-    name: Name,
-    timeout: Duration,
+    meeting: Meeting,
     /// Not messages.
     bare: bool,
     /// How long it polls for messages before it sleeps.
     spin: Spin,
-    /// Both ends meet when they are both ready for the first round.
-    channel: Option<Channel>,
     message: Vec<u8>,
     target: Vec<u8>,
 }
 
 impl Ring {
-    /// An end that has not met the other one.
-    pub(crate) fn new(setup: Setup<'_>) -> Self {
+    /// The end that measures.
+    pub(crate) fn near(setup: Setup<'_>) -> Self {
+        Self::new(setup, Meeting::near(setup, CAPACITY))
+    }
+
+    /// The end that answers.
+    pub(crate) fn far(setup: Setup<'_>) -> Result<Self, Failure> {
+        Ok(Self::new(setup, Meeting::far(setup, CAPACITY)?))
+    }
+
+    fn new(setup: Setup<'_>, meeting: Meeting) -> Self {
         Self {
-            device: setup.device.clone(),
-            name: setup.name,
-            timeout: setup.timeout,
+            meeting,
             bare: setup.kind == Kind::Raw,
             spin: match setup.kind {
                 Kind::Polling => Spin::MEASURE,
                 _ => Spin::default(),
             },
-            channel: None,
             message: vec![0x5a; setup.size],
             target: vec![0; setup.size],
         }
     }
 
     fn meet(&mut self) -> Result<(), Failure> {
-        if self.channel.is_none() {
-            let mut channel = self.device.channel(self.name, CAPACITY, self.timeout)?;
-            channel.set_spin(self.spin);
-            self.channel = Some(channel);
-        }
+        self.meeting.meet()?.set_spin(self.spin);
         Ok(())
     }
-}
-
-fn none() -> Failure {
-    Failure::Peer("was not met".into())
 }
 
 /// Sends a message, in parts if need be.
@@ -93,25 +88,25 @@ impl Near for Ring {
     }
 
     fn round_trips(&mut self, count: u32, clock: &Clock) -> Result<Vec<u64>, Failure> {
-        let channel = self.channel.as_mut().ok_or_else(none)?;
+        let (channel, timeout) = self.meeting.channel()?;
         if self.bare {
-            return Ok(channel.raw_ping(count, clock, self.timeout)?);
+            return Ok(channel.raw_ping(count, clock, timeout)?);
         }
         let mut samples = Vec::with_capacity(count as usize);
         for _ in 0..count {
             let before = clock.ticks();
-            send(channel, &self.message, self.timeout)?;
-            receive(channel, &mut self.target, self.timeout)?;
+            send(channel, &self.message, timeout)?;
+            receive(channel, &mut self.target, timeout)?;
             samples.push(clock.ticks() - before);
         }
         Ok(samples)
     }
 
     fn stream(&mut self, count: u32, clock: &Clock) -> Result<u64, Failure> {
-        let channel = self.channel.as_mut().ok_or_else(none)?;
+        let (channel, timeout) = self.meeting.channel()?;
         let began = clock.ticks();
         for _ in 0..count {
-            send(channel, &self.message, self.timeout)?;
+            send(channel, &self.message, timeout)?;
         }
         Ok(began)
     }
@@ -123,21 +118,21 @@ impl Far for Ring {
     }
 
     fn round_trips(&mut self, count: u32) -> Result<(), Failure> {
-        let channel = self.channel.as_mut().ok_or_else(none)?;
+        let (channel, timeout) = self.meeting.channel()?;
         if self.bare {
-            return Ok(channel.raw_pong(count, self.timeout)?);
+            return Ok(channel.raw_pong(count, timeout)?);
         }
         for _ in 0..count {
-            receive(channel, &mut self.target, self.timeout)?;
-            send(channel, &self.target, self.timeout)?;
+            receive(channel, &mut self.target, timeout)?;
+            send(channel, &self.target, timeout)?;
         }
         Ok(())
     }
 
     fn stream(&mut self, count: u32) -> Result<(), Failure> {
-        let channel = self.channel.as_mut().ok_or_else(none)?;
+        let (channel, timeout) = self.meeting.channel()?;
         for _ in 0..count {
-            receive(channel, &mut self.target, self.timeout)?;
+            receive(channel, &mut self.target, timeout)?;
         }
         Ok(())
     }

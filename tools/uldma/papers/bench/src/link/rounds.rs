@@ -33,8 +33,6 @@ const COUNT: std::ops::RangeInclusive<u32> = 1..=100_000;
 /// enough to calibrate by.
 const TRIES: usize = 10;
 const ENOUGH: f64 = 0.25;
-/// First port to listen at.
-const PORT: u32 = 4000;
 
 /// Samples of one transport with one size.
 #[derive(Debug, Default)]
@@ -70,6 +68,7 @@ pub(crate) struct Session<'a> {
     peer: &'a mut RemoteProcess,
     device: &'a Device,
     clock: &'a Clock,
+    /// The last port that was listened at.
     port: u32,
 }
 
@@ -84,10 +83,10 @@ impl<'a> Session<'a> {
     /// Begins a session; the other process serves already.
     pub(crate) fn new(peer: &'a mut RemoteProcess, device: &'a Device, clock: &'a Clock) -> Self {
         Self {
+            port: peer.port,
             peer,
             device,
             clock,
-            port: PORT,
         }
     }
 

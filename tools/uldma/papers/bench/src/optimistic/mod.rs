@@ -29,7 +29,7 @@ mod transfers;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use uldma::{Device, Name, Spin};
+use uldma::{Device, Spin};
 
 use self::owner::Order;
 use self::places::Pattern;
@@ -94,7 +94,7 @@ pub(crate) struct Options {
 /// Measures with the help of a `serve` at the peer.
 pub(crate) fn run(
     number: u32,
-    name: Name,
+    port: u32,
     timeout: Duration,
     options: &Options,
 ) -> Result<Figures, Failure> {
@@ -103,12 +103,12 @@ pub(crate) fn run(
         parts => parts.contains(&part),
     };
     let device = Device::open(number)?;
-    let mut peer = RemoteProcess::meet(&device, name, timeout)?;
+    let mut peer = RemoteProcess::meet(&device, port, timeout)?;
     // A wake-up of this process would be part of what is measured.
     peer.channel.set_spin(Spin::MEASURE);
     peer.ask(&Request::Optimistic)?;
     let mut figures = Figures::default();
-    let mut session = Session::new(&mut peer, &device, name)?;
+    let mut session = Session::new(&mut peer, &device)?;
     if wanted(Part::Hits) {
         transfers::hits(&mut session, &mut figures)?;
     }

@@ -126,21 +126,13 @@ impl Mover {
 pub(super) struct Session<'a> {
     peer: &'a mut RemoteProcess,
     pub(super) mover: Mover,
-    name: Name,
-    opened: u64,
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(
-        peer: &'a mut RemoteProcess,
-        device: &Device,
-        name: Name,
-    ) -> Result<Self, Failure> {
+    pub(super) fn new(peer: &'a mut RemoteProcess, device: &Device) -> Result<Self, Failure> {
         Ok(Self {
             peer,
             mover: Mover::new(device)?,
-            name,
-            opened: 0,
         })
     }
 
@@ -184,9 +176,7 @@ impl<'a> Session<'a> {
         pages: usize,
         touched: bool,
     ) -> Result<Far, Failure> {
-        self.opened += 1;
-        let name = self.name.get() ^ (self.opened << 48);
-        let name = Name::new(name).ok_or(Failure::Refused("the name of a region is zero"))?;
+        let name = Name::random()?;
         self.order(&Order::Open {
             way,
             name: name.get(),

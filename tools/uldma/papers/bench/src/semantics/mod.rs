@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use uldma::measure::Clock;
-use uldma::{Device, Name, Spin};
+use uldma::{Device, Spin};
 
 use self::series::{Part, Series, SHORTEST, SIZES};
 use crate::failure::Failure;
@@ -48,12 +48,12 @@ pub(crate) struct Options {
 /// Measures with the help of a `serve` at the peer.
 pub(crate) fn run(
     number: u32,
-    name: Name,
+    port: u32,
     timeout: Duration,
     options: &Options,
 ) -> Result<Figures, Failure> {
     let device = Device::open(number)?;
-    let mut peer = RemoteProcess::meet(&device, name, timeout)?;
+    let mut peer = RemoteProcess::meet(&device, port, timeout)?;
     // A wake-up of this process would be counted.
     peer.channel.set_spin(Spin::MEASURE);
     peer.ask(&Request::Link)?;
