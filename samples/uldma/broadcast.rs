@@ -8,13 +8,18 @@
 
 use std::process::Command;
 use std::time::Duration;
-use uldma::{Access, Buffer, Device, Kind, Memory, SharedLock, Spin};
+use uldma::{
+    Access, Buffer, Channel, ChannelListener, ConnectOptions, Device, Kind, Memory, Peer,
+    SharedLock, Spin,
+};
 
 const BYTES: u64 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The names of the data and of the channel that announces it.
+/// The name of the data.
 const DATA: &str = "data";
-const CHANNEL: &str = "news";
+/// The port and the size of the channel that announces the data.
+const PORT: u32 = 7;
+const CAPACITY: u64 = 4096;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,7 +41,8 @@ fn send(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
     let target = device.import(DATA.parse()?, Access::Write, TIMEOUT)?;
     let ticket = device.dma((&source, 0), (&target, 0), BYTES)?;
     device.dma_wait(ticket, TIMEOUT)?;
-    let mut channel = device.channel(CHANNEL.parse()?, 4096, TIMEOUT)?;
+    let options = ConnectOptions::default();
+    let mut channel = Channel::connect(device, Peer::OTHER, PORT, CAPACITY, options)?;
     channel.send(b"new", TIMEOUT)?;
     println!("sent {BYTES} bytes once");
     Ok(channel.wait_closed(TIMEOUT)?)
@@ -56,10 +62,12 @@ fn receive(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
         .arg("share")
         .args([segment, lock_segment].iter().flatten().map(i32::to_string))
         .spawn()?;
+    // A sender that finds the data finds the listener, too.
+    let listener = ChannelListener::new(device, PORT, 1, CAPACITY)?;
     let region = device.register_memory(&data, 0..BYTES, Access::Write)?;
     let _export = region.export(DATA.parse()?, Access::Write)?;
     eprintln!("listening");
-    let mut channel = device.channel(CHANNEL.parse()?, 4096, TIMEOUT)?;
+    let (mut channel, _) = listener.accept(TIMEOUT)?;
     channel.set_spin(Spin::Adaptive);
     channel.receive(&mut [0; 8], TIMEOUT)?;
     drop(guard);

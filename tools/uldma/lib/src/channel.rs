@@ -11,9 +11,10 @@ use crate::link::{Link, WindowLink};
 use crate::ring::{Duplex, Pushed, RingError};
 use crate::spin::{repeat, Poller};
 use crate::wakeup::LONGEST_SLEEP;
-use crate::{handshake, Device, Error, Name, Peer, Result, Spin};
+use crate::{Error, Result, Spin};
 
-/// A channel to one process at the peer: two rings over one pair of segments.
+/// A channel to one process at the peer: two rings over one pair of segments. One side has a
+/// [`ChannelListener`], the other calls [`Channel::connect`].
 ///
 /// Messages arrive whole and in order. The peer is not trusted: for anything that it writes, a call
 /// returns the message, or an error.
@@ -31,40 +32,6 @@ pub struct Channel<L: Link = WindowLink> {
     /// Last value of the probe word, see [`crate::measure`].
     pub(crate) probe: u64,
     link: L,
-}
-
-impl Device {
-    /// Opens a channel to the process at the other node of a link of two that opens one under the
-    /// same name.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Timeout`] when no process opens the channel at the peer in time; [`Error::System`]:
-    /// EEXIST when the name is taken, ENOSPC when the window is full, ENOTCONN when there is no
-    /// peer; [`Error::Violation`] when the peer has another protocol or capacity;
-    /// [`Error::NoPeer`] where the link has more than two nodes.
-    pub fn channel(&self, name: Name, capacity: u64, timeout: Duration) -> Result<Channel> {
-        self.channel_to(Peer::OTHER, name, capacity, timeout)
-    }
-
-    /// Opens a channel to the process at a peer that opens one under the same name, with rings
-    /// of `capacity` bytes (a power of two, the same on both sides) in each direction.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Timeout`] when no process opens the channel at the peer in time; [`Error::System`]:
-    /// EEXIST when the name is taken, ENOSPC when the window is full, ENOTCONN when there is no
-    /// peer; [`Error::Violation`] when the peer has another protocol or capacity.
-    pub fn channel_to(
-        &self,
-        peer: Peer,
-        name: Name,
-        capacity: u64,
-        timeout: Duration,
-    ) -> Result<Channel> {
-        let link = handshake::establish(self, (peer, name), capacity, timeout, || Ok(()))?;
-        Channel::over(link, capacity)
-    }
 }
 
 impl<L: Link> Channel<L> {

@@ -95,7 +95,7 @@ pub(crate) fn establish(
         }
         tried?;
         if Instant::now() >= deadline {
-            let what = format!("process at {peer} that opens channel {name}");
+            let what = format!("process at {peer} that opens the rings {name}");
             return Err(Error::Timeout {
                 what,
                 after: timeout,

@@ -44,7 +44,7 @@
 //! | send and receive without copies, by page exchange | [`Device::exchangeable`], [`ExchangeBuffer`] |
 //! | measure from which size on that pays | [`Device::measure_exchange`], [`MessageOptions::with_measured_exchange`] |
 //! | match messages with posted buffers by hand | [`Device::endpoint`], [`Endpoint`], [`Queue::send`] |
-//! | exchange messages through the window | [`Device::channel`], [`Channel::connect`], [`ChannelListener`], [`Channel`] |
+//! | exchange messages through the window | [`Channel::connect`], [`ChannelListener`], [`Channel`] |
 //! | serve many channels in one thread | [`Selector`] |
 //! | get the reason of a failure | [`Error`], [`Error::hint`] |
 //!
