@@ -95,8 +95,8 @@ def missing_peers_are_told(pair: Cluster) -> None:
     """Both sides of a file and of a ping say what they have waited for."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    # The last attempt to connect may have had no time for the peer's answer.
-    listener, connection = f"port {PORT} of the peer", f"no connection to port {PORT} within 1s"
+    connection = f"no connection to port {PORT} within 1s"
+    listener = f"no listener with room at port {PORT} of the peer within 1s"
     for command, missing in (
         (f"recv-file --port {PORT}", connection),
         (f"send-file /proc/version --port {PORT}", listener),

@@ -50,6 +50,7 @@ impl Device {
     pub fn connect(&self, peer: Peer, port: u32, options: ConnectOptions) -> Result<Connection> {
         let connection = Connection::new(self.reopen()?, options.offer);
         let backoff = Backoff::within(options.timeout);
+        let mut refused = None;
         loop {
             let left = backoff.left();
             let argument = uapi::uldma_conn_connect {
@@ -74,9 +75,12 @@ impl Device {
                 _ => false,
             };
             if !again {
+                // The last attempt may have had no time for an answer.
+                let errno = refused.filter(|_| errno == Errno::ETIMEDOUT).unwrap_or(errno);
                 let error = not_connected(peer, port, options, errno);
                 return Err(self.about_peer(peer, error));
             }
+            refused = Some(errno).filter(|_| errno != Errno::EINTR).or(refused);
         }
     }
 }
