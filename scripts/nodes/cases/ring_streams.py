@@ -103,6 +103,19 @@ def bytes_arrive_unchanged(pair: Cluster) -> None:
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)
+def an_opening_takes_one_round_trip(pair: Cluster) -> None:
+    """The drivers send one message each way to open rings, and one to end them, none for data."""
+    a, b = ends_of(pair)
+    # The drivers' own messages are over then.
+    endpoints.wait_measured((a, b))
+    before = a.peer(b)
+    expect_whole(a, b, (RING, RING), RING)
+    after = a.peer(b)
+    messages = {way: after[way] - before[way] for way in ("sent", "received")}
+    expect(messages == {"sent": 2, "received": 2}, f"{messages}")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
 def windows_without_room(pair: Cluster) -> None:
     """Rings that no window has room for leave the data to system calls."""
     a, b = ends_of(pair)

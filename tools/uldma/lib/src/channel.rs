@@ -82,6 +82,11 @@ impl<L: Link> Channel<L> {
         self.rings.max_message()
     }
 
+    /// Returns the largest number of bytes of a message of the peer.
+    pub(crate) fn max_received(&self) -> usize {
+        self.rings.max_received()
+    }
+
     /// Returns the link of the channel.
     pub fn link(&self) -> &L {
         &self.link

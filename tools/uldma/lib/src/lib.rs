@@ -68,7 +68,7 @@
 //! | regions | `region`, `exchange`, `export`, `shadow` |
 //! | transfers | `status`, `descriptor`, `dma`, `context`, `endpoint`, `queue`, `transfer` |
 //! | segments and connections | `window`, `connection`, `pcic` |
-//! | channels | `link`, `handshake`, `channel`, `selector`, `loopback` |
+//! | channels | `link`, `channel`, `selector`, `loopback` |
 //! | message connections | `message` |
 //! | measurements | `measure` |
 
@@ -90,7 +90,6 @@ mod error;
 mod event;
 mod exchange;
 mod export;
-mod handshake;
 mod heap;
 mod link;
 mod locked_memory;

@@ -76,7 +76,9 @@ impl Device {
             };
             if !again {
                 // The last attempt may have had no time for an answer.
-                let errno = refused.filter(|_| errno == Errno::ETIMEDOUT).unwrap_or(errno);
+                let errno = refused
+                    .filter(|_| errno == Errno::ETIMEDOUT)
+                    .unwrap_or(errno);
                 let error = not_connected(peer, port, options, errno);
                 return Err(self.about_peer(peer, error));
             }

@@ -40,6 +40,11 @@ impl Control {
         Ok((control, peer))
     }
 
+    /// Returns the channel, for messages.
+    pub(super) fn into_channel(self) -> Channel {
+        self.channel
+    }
+
     pub(super) fn set_spin(&mut self, spin: Spin) {
         self.channel.set_spin(spin);
     }

@@ -24,7 +24,7 @@ pub(super) struct Handshake {
     pub(super) receiving: ReceiveTechnique,
     /// Longer messages have to be sent in pieces of this length.
     pub(super) piece: u64,
-    /// Without an engine, the index is zero, and the generation a random number.
+    /// Index and generation are zero without an engine.
     pub(super) endpoint: EndpointName,
     /// Messages have to go through the window.
     pub(super) through_window: bool,

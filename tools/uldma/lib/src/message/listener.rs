@@ -27,7 +27,7 @@ impl MessageListener {
     pub fn new(device: &Device, port: u32, backlog: u32, options: MessageOptions) -> Result<Self> {
         options.check()?;
         Ok(Self {
-            listener: device.listen(port, backlog, offer())?,
+            listener: device.listen(port, backlog, offer(device, &options)?)?,
             options,
             device: device.clone(),
         })

@@ -51,8 +51,8 @@ use self::window_slots::Pio;
 use crate::region::Registered;
 use crate::ring::Violation;
 use crate::{
-    sys, Buffer, Channel, ConnectOptions, ConnectionKind, Device, Endpoint, EndpointName, Error,
-    Offer, Peer, Region, Result, Spin,
+    Buffer, Channel, ConnectOptions, ConnectionKind, Device, Endpoint, EndpointName, Error, Offer,
+    Peer, Region, Result, Spin,
 };
 
 /// Bytes of each ring of the channel.
@@ -60,9 +60,16 @@ const CONTROL: u64 = 4096;
 /// Version of what the two sides tell each other over the channel.
 const VERSION: u16 = 4;
 
-/// The offer of the connection of the channel.
-fn offer() -> Offer {
-    Offer::of_ring(ConnectionKind::MESSAGE, VERSION, CONTROL)
+/// Returns the offer of the connection of the channel. Its ring carries the messages, too, where the device
+/// matches none.
+fn offer(device: &Device, options: &MessageOptions) -> Result<Offer> {
+    let query = device.query()?;
+    let (_, most_endpoints) = query.user.endpoints;
+    let capacity = match most_endpoints {
+        0 => Window::capacity(options.piece(query.page_size, query.max_transfer)),
+        _ => CONTROL,
+    };
+    Ok(Offer::of_ring(ConnectionKind::MESSAGE, VERSION, capacity))
 }
 
 /// The reason for which a call is refused where messages go through the window.
@@ -118,7 +125,7 @@ impl MessageConnection {
     ) -> Result<Self> {
         options.check()?;
         let deadline = Deadline::after(connect.timeout);
-        let offer = offer();
+        let offer = offer(device, &options)?;
         let connect = ConnectOptions { offer, ..connect };
         let connection = device.connect(Peer::node(node), port, connect)?;
         let channel = Channel::by(connection)?;
@@ -150,7 +157,7 @@ impl MessageConnection {
         let own = Handshake {
             receiving: options.receiving,
             piece: options.piece(query.page_size, query.max_transfer),
-            endpoint: name.map_or_else(|| no_endpoint(query.node), Ok)?,
+            endpoint: name.unwrap_or_else(|| no_endpoint(query.node)),
             through_window: name.is_none(),
             inbound: inbound.as_ref().map(Inbound::named),
         };
@@ -168,7 +175,7 @@ impl MessageConnection {
             }
             None => {
                 options.check_window()?;
-                let window = Window::new(device, control, both, &options, deadline)?;
+                let window = Window::new(device, control.into_channel(), both, &options);
                 Path::Window(Box::new(window))
             }
         };
@@ -434,18 +441,18 @@ impl MessageConnection {
 /// Creates an endpoint; none if the device has no engine.
 fn endpoint(device: &Device, most: u64) -> Result<Option<Endpoint>> {
     // With credits, no message has to wait for its buffer.
+    let is_missing = |error: &Error| error.errno() == Some(Errno::EOPNOTSUPP);
     match device.endpoint(most, Duration::ZERO) {
-        Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Ok(None),
+        Err(error) if is_missing(&error) => Ok(None),
         other => other.map(Some),
     }
 }
 
 /// Returns the name of a side without an endpoint.
-fn no_endpoint(node: u32) -> Result<EndpointName> {
-    let random = sys::random().map_err(|errno| Error::system("get a random number", errno))?;
-    Ok(EndpointName {
+fn no_endpoint(node: u32) -> EndpointName {
+    EndpointName {
         node,
         index: 0,
-        generation: random,
-    })
+        generation: 0,
+    }
 }

@@ -5,12 +5,10 @@
 //! The message is cut into pieces of a ring. A piece of full length is followed by another one, so
 //! that the end of a message needs no mark of its own.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::begun::Begun;
-use super::control::Control;
 use super::copied::Copied;
 use super::deadline::Deadline;
 use super::handshake::Handshake;
@@ -18,8 +16,7 @@ use super::sending::{part, pieces};
 use super::MessageOptions;
 use crate::ring::Violation;
 use crate::{
-    handshake, Channel, Device, Error, Link, Name, Peer, ReceiveTechnique, Result, SendTechnique,
-    Spin, WindowLink,
+    Channel, Device, Error, Link, ReceiveTechnique, Result, SendTechnique, Spin, WindowLink,
 };
 
 /// Bytes of the largest ring.
@@ -29,8 +26,10 @@ const LARGEST: u64 = 1 << 20;
 #[derive(Debug)]
 struct Pieces<L: Link = WindowLink> {
     channel: Channel<L>,
-    /// Bytes of a piece that is not the last one of its message; no piece has more.
+    /// Bytes of a piece that is not the last one of its message; no piece that is sent has more.
     most: usize,
+    /// The same for those of the peer, which has a ring of another size.
+    most_received: usize,
     /// Pieces that were taken out of the window before they are received.
     slots: VecDeque<Vec<u8>>,
     /// Slots that there can be.
@@ -45,7 +44,6 @@ struct Pieces<L: Link = WindowLink> {
 /// One side of a message connection through the window.
 #[derive(Debug)]
 pub(super) struct Window {
-    // Fields drop in this order: the peer learns of the end last.
     pieces: Pieces,
     sending: SendTechnique,
     receiving: ReceiveTechnique,
@@ -54,48 +52,35 @@ pub(super) struct Window {
     /// A message was sent in part.
     torn: bool,
     device: Device,
-    _control: Control,
 }
 
 impl Window {
-    /// Makes the rings of a connection whose sides have told each other `own` and `peer`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Timeout`] when the peer does not make them, [`Error::Closed`] when it ends;
-    /// [`Error::System`]: ENOSPC or EDQUOT when
-    /// the window, or this user's share of it, is used up.
+    /// Returns the bytes of the ring for a side that receives pieces of `piece` bytes: two of them fit, so
+    /// that copying to it and from it can overlap.
+    pub(super) fn capacity(piece: u64) -> u64 {
+        (2 * piece.min(LARGEST / 4).next_power_of_two()).max(4096)
+    }
+
+    /// Sends messages over the channel by which the two sides have told each other `own` and `peer`.
     pub(super) fn new(
         device: Device,
-        control: Control,
+        channel: Channel,
         (own, peer): (&Handshake, &Handshake),
         options: &MessageOptions,
-        deadline: Deadline,
-    ) -> Result<Self> {
-        // Two pieces fit into each ring, so that copying to it and from it can overlap.
+    ) -> Self {
         let slot = own.piece.min(peer.piece).min(LARGEST / 4);
-        let capacity = (2 * slot.next_power_of_two()).max(4096);
-        let name = own.endpoint.generation ^ peer.endpoint.generation;
-        let name = Name::new(name).ok_or(Violation::Handshake)?;
-        let place = (Peer::node(peer.endpoint.node), name);
-        let control = RefCell::new(control);
-        // A peer that refuses the path ends.
-        let may_come = || control.borrow_mut().check_peer();
-        let link = handshake::establish(&device, place, capacity, deadline.left(), may_come)?;
-        let channel = Channel::over(link, capacity)?;
         let slots = match options.receiving {
             ReceiveTechnique::CopyDma => options.slots.into(),
             _ => 0,
         };
-        Ok(Self {
+        Self {
             pieces: Pieces::new(channel, usize::try_from(slot).unwrap_or(usize::MAX), slots),
             sending: options.sending,
             receiving: options.receiving,
             begun: Begun::default(),
             torn: false,
             device,
-            _control: control.into_inner(),
-        })
+        }
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -160,7 +145,7 @@ impl Window {
             let bytes = taken.inspect_err(|_| self.begun.interrupted(target, length))?;
             length = length.saturating_add(bytes);
             has_begun = true;
-            if bytes < self.pieces.most {
+            if bytes < self.pieces.most_received {
                 break;
             }
         }
@@ -178,6 +163,7 @@ impl<L: Link> Pieces<L> {
     fn new(channel: Channel<L>, most: usize, room: usize) -> Self {
         Self {
             most: most.min(channel.max_message()),
+            most_received: most.min(channel.max_received()),
             channel,
             slots: VecDeque::new(),
             room,
@@ -205,7 +191,7 @@ impl<L: Link> Pieces<L> {
     /// Takes pieces out of the window into free slots.
     fn drain(&mut self) {
         while self.slots.len() < self.room && !self.violated {
-            let mut slot = vec![0; self.most];
+            let mut slot = vec![0; self.most_received];
             match self.channel.try_receive(&mut slot) {
                 Ok(Some(length)) => {
                     slot.truncate(length);
@@ -244,12 +230,12 @@ impl<L: Link> Pieces<L> {
                 return Err(Error::Closed);
             }
             // No longer piece is received, whatever room there is.
-            let room = target.len().min(self.most);
+            let room = target.len().min(self.most_received);
             let rest = target.get_mut(..room).unwrap_or_default();
             match self.channel.receive(rest, deadline.left()) {
                 // What has no room is lost, and the rest of the message stays behind it.
                 Err(Error::TooLong { .. }) => {
-                    let mut slot = vec![0; self.most];
+                    let mut slot = vec![0; self.most_received];
                     let received = self.channel.receive(&mut slot, deadline.left());
                     slot.truncate(received.map_err(|error| self.end_of(error))?);
                     self.copied.by_library += slot.len() as u64;

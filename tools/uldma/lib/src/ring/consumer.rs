@@ -55,6 +55,11 @@ impl Consumer {
         })
     }
 
+    /// Returns the largest number of bytes of a message.
+    pub(super) fn max_message(&self) -> usize {
+        self.capacity as usize - layout::HEADER
+    }
+
     /// Returns the bytes ever written by the peer, as published by it.
     pub(super) fn produced(&self) -> u64 {
         self.produced

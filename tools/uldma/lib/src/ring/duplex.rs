@@ -32,6 +32,11 @@ impl Duplex {
         self.producer.max_message()
     }
 
+    /// Returns the largest number of bytes of a message of the peer.
+    pub(crate) fn max_received(&self) -> usize {
+        self.consumer.max_message()
+    }
+
     /// Returns the known numbers of bytes that the peer has ever consumed and written: while these
     /// do not change, the peer has not shown that it is awake.
     pub(crate) fn peer_position(&self) -> (u64, u64) {

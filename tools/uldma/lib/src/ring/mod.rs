@@ -21,9 +21,6 @@ pub(crate) const VERSION: u16 = 2;
 
 /// Offsets in a segment. All words are 64 bits, little-endian.
 pub mod layout {
-    /// Words of the writer's handshake record, where a name and not a connection has led the two sides
-    /// together.
-    pub const HANDSHAKE: usize = 0x000;
     /// The writer's producer word: bytes that it ever wrote to [`DATA`], and flags. The *state
     /// line* starts here: one cache line with all words of a short message.
     pub const PRODUCER: usize = 0x080;
