@@ -43,10 +43,15 @@ pub(crate) fn send(common: &Common, args: &Send) -> Result<()> {
     let copied = connection.copied();
     let taken = taken(&mut connection, sent.is_ok(), common.timeout);
     let bytes = counter.bytes;
-    sent.map_err(|failure| failure.not_taken(taken, bytes))?;
+    // Where nothing was sent, the other side has only ended.
+    let not_taken = |failure: Failure| match bytes {
+        0 => failure,
+        _ => failure.not_taken(taken, bytes),
+    };
+    sent.map_err(not_taken)?;
     if taken != Some(bytes) {
         let text = "the other side has ended before it has taken all";
-        return Err(Failure::new(Kind::Failed, text).not_taken(taken, bytes));
+        return Err(not_taken(Failure::new(Kind::Peer, text)));
     }
     let stats = connection.exchange_stats();
     let exchange = (args.technique == SendTechnique::PexDma)
