@@ -23,14 +23,16 @@ static inline int conn_open_at(const char *node, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static inline int conn_listen_as(int fd, __u32 port, __u32 backlog,
-				 __u32 flags)
+/* Listens with a ring of so many bytes for each side that connects. */
+static inline int conn_listen_as(int fd, __u32 port, __u32 backlog, __u32 flags,
+				 __u64 ring)
 {
 	struct uldma_conn_listen arg = {
 		.size = sizeof(arg),
 		.flags = flags,
 		.port = port,
 		.backlog = backlog,
+		.offer.ring_length = ring,
 	};
 
 	return uldma_ioctl(fd, ULDMA_IOC_CONN_LISTEN, &arg);
@@ -38,12 +40,12 @@ static inline int conn_listen_as(int fd, __u32 port, __u32 backlog,
 
 static inline int conn_listen(int fd, __u32 port, __u32 backlog)
 {
-	return conn_listen_as(fd, port, backlog, 0);
+	return conn_listen_as(fd, port, backlog, 0, 0);
 }
 
 static inline int conn_listen_once(int fd, __u32 port)
 {
-	return conn_listen_as(fd, port, 0, ULDMA_LISTEN_ONCE);
+	return conn_listen_as(fd, port, 0, ULDMA_LISTEN_ONCE, 0);
 }
 
 static inline int conn_accept_from(int fd, __u32 port, __u32 *node)

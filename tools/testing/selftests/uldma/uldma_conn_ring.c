@@ -10,15 +10,7 @@
 
 static int listen_with(int fd, __u64 ring, __u32 flags)
 {
-	struct uldma_conn_listen arg = {
-		.size = sizeof(arg),
-		.flags = flags,
-		.port = PORT,
-		.backlog = flags ? 0 : 4,
-		.offer.ring_length = ring,
-	};
-
-	return uldma_ioctl(fd, ULDMA_IOC_CONN_LISTEN, &arg);
+	return conn_listen_as(fd, PORT, flags ? 0 : 4, flags, ring);
 }
 
 static int connect_with(const struct pair *p, int fd, __u64 ring)

@@ -89,7 +89,7 @@ TEST_F(state, listen_arguments)
 	EXPECT_EQ(-EINVAL, conn_listen(fd, PORT, ULDMA_CONN_MAX_BACKLOG + 1));
 	EXPECT_EQ(-EINVAL, conn_listen(fd, PORT, ~0U));
 	EXPECT_EQ(-EINVAL, conn_listen_once(fd, 0));
-	EXPECT_EQ(-EINVAL, conn_listen_as(fd, PORT, 1, ULDMA_LISTEN_ONCE));
+	EXPECT_EQ(-EINVAL, conn_listen_as(fd, PORT, 1, ULDMA_LISTEN_ONCE, 0));
 	EXPECT_EQ(ULDMA_CONN_NONE, conn_state(fd));
 
 	EXPECT_EQ(0, conn_listen(fd, ~0U, ULDMA_CONN_MAX_BACKLOG));

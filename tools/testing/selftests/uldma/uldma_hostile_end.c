@@ -40,14 +40,13 @@ static int listen_for(struct hostile *h, enum message_kind kind,
 static int keep_connection(struct hostile *h)
 {
 	uint32_t flags = h->carried ? CONNECT_WINDOW : 0;
-	uint64_t bytes = h->carried ? 2 * PART_BYTES : 0;
 	struct message m;
 	int ret;
 
 	h->connection = hostile_random();
 	ret = hostile_say(h, CONNECT, h->connection,
 			  (uint64_t)h->port << 32 | flags, hostile_random(),
-			  hostile_part(h), bytes) ?:
+			  hostile_data_extent(h), hostile_ring_extent(h)) ?:
 	      listen_for(h, CONNECTED, h->connection, &m);
 	if (!ret)
 		ret = -(int)(m.words[1] >> 32);
@@ -83,10 +82,9 @@ static int never_lets_go(struct hostile *h)
 	return ret;
 }
 
-/* Lets the victim connect: 0 or a negated errno. */
-static int accept_victim(struct hostile *h)
+/* Lets a victim connect, with rings or without: 0 or a negated errno. */
+static int accept_victim(struct hostile *h, uint64_t ring)
 {
-	uint64_t bytes = h->carried ? 2 * PART_BYTES : 0;
 	struct message m;
 
 	while (hostile_goes_on(h)) {
@@ -100,7 +98,7 @@ static int accept_victim(struct hostile *h)
 			continue;
 		h->connection = 7;
 		return hostile_say(h, CONNECTED, NUMBER(&m), h->connection,
-				   m.words[2], hostile_part(h), bytes);
+				   m.words[2], hostile_data_extent(h), ring);
 	}
 	return -ETIMEDOUT;
 }
@@ -122,18 +120,29 @@ static bool stay(struct hostile *h)
  * A connection that the victim makes, and ends in vain. Only where the victim has
  * memory of its own that may be written then does it end the session.
  */
-static int holds_on(struct hostile *h)
+static int holds(struct hostile *h, uint64_t ring)
 {
 	struct message m;
 	int ret;
 
 	ret = hostile_meet(h) ?:
-	      accept_victim(h) ?:
+	      accept_victim(h, ring) ?:
 	      listen_for(h, DISCONNECT, h->connection, &m);
 	/* A victim that does not end any connection is not worse off. */
 	if (ret)
 		return ret == -ETIMEDOUT ? 0 : ret;
-	return stay(h) == h->carried;
+	return stay(h) == (h->carried || ring);
+}
+
+static int holds_on(struct hostile *h)
+{
+	return holds(h, 0);
+}
+
+/* Of a victim that has named its own. */
+static int holds_ring(struct hostile *h)
+{
+	return holds(h, hostile_ring_extent(h));
 }
 
 /* Segments, which the victim ends in vain. */
@@ -191,6 +200,7 @@ const struct mode end_modes[] = {
 	{ "never-lets-go", "96: answers no end, again and again",
 	  never_lets_go },
 	{ "holds-on", "96: answers no end, and stays", holds_on },
+	{ "holds-ring", "96: the same, of a connection with rings", holds_ring },
 	{ "keeps-segments", "96: gives no segment back", keeps_segments },
 	{ "takes-nothing", "96: asks, and takes no answer", takes_nothing },
 	{ }

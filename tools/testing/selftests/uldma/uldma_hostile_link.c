@@ -401,14 +401,14 @@ bool hostile_victim_is_well(struct hostile *h)
 
 static int try_connect(struct hostile *h, uint32_t port, uint32_t *theirs)
 {
-	uint64_t bytes = h->carried ? 2 * PART_BYTES : 0;
 	uint32_t flags = h->carried ? CONNECT_WINDOW : 0;
 	struct message m;
 	int ret;
 
 	h->connection = hostile_random();
 	ret = hostile_say(h, CONNECT, h->connection, (uint64_t)port << 32 | flags,
-			  hostile_random(), hostile_part(h), bytes);
+			  hostile_random(), hostile_data_extent(h),
+			  hostile_ring_extent(h));
 	if (!ret)
 		ret = hostile_await(h, CONNECTED, h->connection, &m);
 	if (ret)

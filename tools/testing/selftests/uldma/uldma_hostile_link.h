@@ -18,8 +18,10 @@
 #define AREA_BYTES 16384
 /* Lanes begin and end at multiples of this. */
 #define LANE_STEP 65536
-/* Bytes of a part of a lane, of which the data of a connection takes two. */
-#define PART_BYTES 65536
+/* Bytes of the data of a connection, if it goes through the window. */
+#define DATA_BYTES 131072
+/* In which messages of connections name ranges. */
+#define EXTENT_UNIT 4096ULL
 
 /* Words of an area, by byte offset. */
 enum area_word {
@@ -163,10 +165,32 @@ static inline uint64_t hostile_lane(const struct hostile *h, uint32_t owner, uin
 	return (writer - (writer > owner)) * h->lane;
 }
 
-/* Where the victim may write a part of the own section, if data goes through the window. */
-static inline uint64_t hostile_part(const struct hostile *h)
+/* What names a range of a section in a message of a connection, and where that is. */
+static inline uint64_t extent(uint64_t offset, uint64_t bytes)
 {
-	return h->carried ? h->inbound + AREA_BYTES : 0;
+	return offset / EXTENT_UNIT << 32 | bytes / EXTENT_UNIT;
+}
+
+static inline uint64_t extent_offset(uint64_t extent)
+{
+	return (extent >> 32) * EXTENT_UNIT;
+}
+
+static inline uint64_t extent_bytes(uint64_t extent)
+{
+	return (uint32_t)extent * EXTENT_UNIT;
+}
+
+/* Where the victim may write a ring of a connection. */
+static inline uint64_t hostile_ring_extent(const struct hostile *h)
+{
+	return extent(h->inbound + AREA_BYTES, EXTENT_UNIT);
+}
+
+/* Where it may write the data of a connection, if that goes through the window. */
+static inline uint64_t hostile_data_extent(const struct hostile *h)
+{
+	return h->carried ? extent(h->inbound + AREA_BYTES + EXTENT_UNIT, DATA_BYTES) : 0;
 }
 
 /* A word of the area that the victim reads; of the one that it writes. */

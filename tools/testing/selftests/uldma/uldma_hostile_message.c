@@ -162,13 +162,13 @@ static int bad_stream(struct hostile *h)
 		{ "disconnected without disconnect",
 		  message(DISCONNECTED, 0, 0, 0, 0, 0) },
 	};
-	struct message too_much = message(EXPORT, 0, 2 * PART_BYTES + 1, 0, 0, 0);
+	struct message too_much = message(EXPORT, 0, DATA_BYTES + 1, 0, 0, 0);
 	int ret = 0;
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(tries); i++)
 		ret |= breaks_connection(h, tries[i].what, &tries[i].m);
 	if (h->carried)
-		ret |= breaks_connection(h, "export of more than the part",
+		ret |= breaks_connection(h, "export of more than the range",
 					 &too_much);
 	return ret;
 }
@@ -230,8 +230,8 @@ static int connect_flood(struct hostile *h)
 		ret = hostile_say(h, CONNECT, asked,
 				  (uint64_t)(asked % 101 ?: h->port) << 32 |
 				  (h->carried ? CONNECT_WINDOW : 0),
-				  hostile_random(),
-				  hostile_part(h), h->carried ? PART_BYTES : 0);
+				  hostile_random(), hostile_data_extent(h),
+				  hostile_ring_extent(h));
 		asked++;
 		while (hostile_take(h, &m)) {
 			if (KIND(&m) != CONNECTED)
@@ -251,47 +251,91 @@ static int connect_flood(struct hostile *h)
 	return ret ?: !hostile_is_up(h);
 }
 
-/* 85: parts of the window that are not there, or are something else's. */
+/* Connects with these ranges, and sees whether they are believed. */
+static int believes(struct hostile *h, uint64_t data, uint64_t ring,
+		    unsigned int *believed)
+{
+	uint32_t number = hostile_random();
+	struct message m;
+	int ret;
+
+	ret = hostile_remeet(h) ?:
+	      hostile_say(h, CONNECT, number, (uint64_t)h->port << 32 |
+			  (h->carried ? CONNECT_WINDOW : 0),
+			  hostile_random(), data, ring) ?:
+	      hostile_await(h, CONNECTED, number, &m);
+	if (!ret && !(m.words[1] >> 32)) {
+		printf("data at %#llx, a ring at %#llx were believed\n",
+		       (unsigned long long)data, (unsigned long long)ring);
+		++*believed;
+	}
+	return ret;
+}
+
+/* 85: ranges of the window that are not there, or are something else's. */
 static int offset_lies(struct hostile *h)
 {
-	uint64_t part = h->inbound + AREA_BYTES, end = h->inbound + h->lane;
-	const uint64_t lies[][2] = {
-		{ 0, 0 }, { h->inbound, 4096 }, { part - 4096, 8192 },
-		{ part + 1, 4096 }, { part, 1 }, { part, 0 },
-		{ part, h->lane }, { end, 4096 }, { end - 4096, 8192 },
-		{ h->inbound - 4096, 4096 }, { h->section, 4096 },
-		{ ~0ULL - 4095, 8192 }, { part, ~0ULL },
-		{ 1ULL << 63, 1ULL << 63 },
+	const uint64_t unit = EXTENT_UNIT, first = h->inbound + AREA_BYTES;
+	const uint64_t end = h->inbound + h->lane;
+	const uint64_t lies[] = {
+		extent(h->inbound, unit),
+		extent(first - unit, 2 * unit),
+		extent(first, 0),
+		extent(first, h->lane),
+		extent(end, unit),
+		extent(end - unit, 2 * unit),
+		extent(h->inbound - unit, unit),
+		extent(h->section, unit),
+		extent(first, ~0ULL),
+		extent(~0ULL, 2 * unit),
+		1ULL << 63 | 1ULL << 31,
+		~0ULL,
 	};
-	unsigned int accepted = 0;
-	struct message m;
+	unsigned int believed = 0;
 	int ret = 0;
 
-	for (unsigned int i = 0; i < ARRAY_SIZE(lies) && !ret;
-	     i++) {
-		/* Without a window there is no part, so this one is true. */
-		if (!h->carried && !lies[i][0] && !lies[i][1])
-			continue;
-		ret = hostile_remeet(h) ?:
-		      hostile_say(h, CONNECT, i, (uint64_t)h->port << 32 |
-				  (h->carried ? CONNECT_WINDOW : 0),
-				  hostile_random(), lies[i][0], lies[i][1]) ?:
-		      hostile_await(h, CONNECTED, i, &m);
-		if (!ret && !(m.words[1] >> 32)) {
-			printf("%#llx, %#llx was accepted\n",
-			       (unsigned long long)lies[i][0],
-			       (unsigned long long)lies[i][1]);
-			accepted++;
-		}
+	for (unsigned int i = 0; i < ARRAY_SIZE(lies) && !ret; i++)
+		ret = believes(h, lies[i], 0, &believed) ?:
+		      believes(h, hostile_data_extent(h), lies[i], &believed);
+	/* No data through the window without a range for it. */
+	if (!ret && h->carried)
+		ret = believes(h, 0, 0, &believed);
+	printf("%u lies were believed\n", believed);
+	return ret ?: believed;
+}
+
+/* Answers a connect of the victim; no answer can be right. */
+static struct message connected_lie(struct hostile *h, const struct message *m,
+				    unsigned int lie)
+{
+	struct message reply = message(CONNECTED, NUMBER(m), lie, m->words[2],
+				       hostile_data_extent(h), 0);
+
+	reply.words[5] = m->words[5];
+	if (!m->words[4]) {
+		printf("a ring for one that has none\n");
+		reply.words[4] = hostile_ring_extent(h);
+		return reply;
 	}
-	printf("%u lies were believed\n", accepted);
-	return ret ?: accepted;
+	switch (lie % 3) {
+	case 0:
+		reply.words[3] = hostile_random();
+		reply.words[4] = hostile_random();
+		break;
+	case 1:
+		/* Another kind, and nothing else is wrong. */
+		reply.words[5] ^= 1 << 16;
+		break;
+	default:
+		reply.words[4] = hostile_random();
+	}
+	return reply;
 }
 
 /* 85: whatever is asked is answered, with what cannot be. */
 static int answer_lies(struct hostile *h)
 {
-	unsigned int lies = 0;
+	unsigned int lies = 0, connects = 0;
 	struct message m, reply;
 	int ret = 0;
 
@@ -315,14 +359,7 @@ static int answer_lies(struct hostile *h)
 					  lies % 3 ? 8192 : ~0ULL, 0, 0);
 			break;
 		case CONNECT:
-			reply = message(CONNECTED, NUMBER(&m), lies, m.words[2],
-					hostile_random(), hostile_random());
-			if (lies % 2) {
-				/* Another kind, and nothing else is wrong. */
-				reply.words[3] = hostile_part(h);
-				reply.words[4] = h->carried ? 2 * PART_BYTES : 0;
-				reply.words[5] = m.words[5] ^ 1 << 16;
-			}
+			reply = connected_lie(h, &m, connects++);
 			ret = hostile_put(h, &reply);
 			break;
 		default:
@@ -355,36 +392,42 @@ static int answer_flood(struct hostile *h)
 }
 
 /* 95: what was the victim's to give is written after it was taken back. */
-static int stale_part(struct hostile *h)
+static int stale_ranges(struct hostile *h)
 {
-	volatile uint64_t *at;
+	uint64_t ranges[2];
 	struct message m;
-	uint64_t offset;
 	uint32_t theirs;
 	int ret;
 
-	if (!h->carried) {
-		printf("there are no parts here\n");
-		return 0;
-	}
 	ret = hostile_meet(h);
 	h->connection = hostile_random();
 	if (!ret)
 		ret = hostile_say(h, CONNECT, h->connection,
-				  (uint64_t)h->port << 32 | CONNECT_WINDOW,
-				  hostile_random(), hostile_part(h),
-				  2 * PART_BYTES) ?:
+				  (uint64_t)h->port << 32 |
+				  (h->carried ? CONNECT_WINDOW : 0),
+				  hostile_random(), hostile_data_extent(h),
+				  hostile_ring_extent(h)) ?:
 		      hostile_await(h, CONNECTED, h->connection, &m);
 	if (ret || m.words[1] >> 32)
 		return ret ?: -(int)(m.words[1] >> 32);
 	theirs = m.words[1];
-	offset = m.words[3];
+	ranges[0] = m.words[3];
+	ranges[1] = m.words[4];
+	if (!ranges[1] || !ranges[0] != !h->carried) {
+		printf("there are no ranges\n");
+		return 1;
+	}
 	ret = hostile_say(h, DISCONNECT, theirs, h->connection, 0, 0, 0) ?:
 	      hostile_await(h, DISCONNECTED, h->connection, &m);
-	at = hostile_section(h, h->victim, offset);
 	while (!ret && hostile_goes_on(h)) {
-		for (unsigned int i = 0; i < PART_BYTES / 8; i++)
-			at[i] = hostile_random();
+		for (unsigned int i = 0; i < ARRAY_SIZE(ranges); i++) {
+			volatile uint64_t *at = hostile_section(h, h->victim,
+								extent_offset(ranges[i]));
+			uint64_t words = extent_bytes(ranges[i]) / 8;
+
+			for (uint64_t word = 0; word < words; word++)
+				at[word] = hostile_random();
+		}
 		hostile_pause(h);
 		ret = hostile_is_up(h) ? 0 : -ENOTCONN;
 	}
@@ -399,9 +442,9 @@ const struct mode message_modes[] = {
 	{ "bad-exports", "84: regions that are not exported", bad_exports },
 	{ "disconnect-twice", "96: ends what has ended", disconnect_twice },
 	{ "connect-flood", "96: connects and leaves it there", connect_flood },
-	{ "offset-lies", "85: parts that are not there", offset_lies },
+	{ "offset-lies", "85: ranges that are not there", offset_lies },
 	{ "answer-lies", "85: answers that cannot be", answer_lies },
 	{ "answer-flood", "97: answers without a request", answer_flood },
-	{ "stale-part", "95: writes what was taken back", stale_part },
+	{ "stale-ranges", "95: writes what was taken back", stale_ranges },
 	{ }
 };

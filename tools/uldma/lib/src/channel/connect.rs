@@ -38,9 +38,9 @@ impl Channel {
     /// when the link is down, ETIMEDOUT when the peer does not answer, EOPNOTSUPP when receivers
     /// cannot move data here, ENOSPC when one of the windows, or a share of it, is used up, EDQUOT when
     /// this user has as many connections or objects as it may; [`Error::Timeout`] instead of the
-    /// first two, with [`ConnectOptions::retry`]; [`Error::OtherKind`] when the process listens for other
-    /// connections; [`Error::Range`] for another capacity; [`Error::Violation`] when the peer's cannot be; [`Error::NoPeer`], [`Error::NoDevice`],
-    /// [`Error::Permission`].
+    /// first two, with [`ConnectOptions::retry`]; [`Error::OtherKind`] when the process listens for
+    /// other connections; [`Error::Range`] for another capacity; [`Error::Violation`] when that of the
+    /// peer's ring cannot be; [`Error::NoPeer`], [`Error::NoDevice`], [`Error::Permission`].
     pub fn connect(
         device: &Device,
         peer: Peer,
@@ -99,9 +99,9 @@ impl ChannelListener {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] for another capacity; [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
-    /// invalid port or backlog, EDQUOT when this user has as many listeners as it may;
-    /// [`Error::NoDevice`], [`Error::Permission`].
+    /// [`Error::Range`] for another capacity; [`Error::System`]: EADDRINUSE when a process listens at the
+    /// port already, EINVAL for an invalid port or backlog, EDQUOT when this user has as many listeners
+    /// as it may; [`Error::NoDevice`], [`Error::Permission`].
     pub fn new(device: &Device, port: u32, backlog: u32, capacity: u64) -> Result<Self> {
         Ok(Self {
             listener: device.listen(port, backlog, offer(capacity)?)?,
