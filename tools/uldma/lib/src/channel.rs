@@ -2,11 +2,12 @@
 
 //! Channels: messages in both directions between a process of this node and one of a peer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod connect;
 
 pub use self::connect::ChannelListener;
+use crate::deadline::Deadline;
 use crate::link::{Link, WindowLink};
 use crate::ring::{Duplex, Pushed, RingError};
 use crate::spin::{repeat, Poller};
@@ -350,15 +351,14 @@ impl<L: Link> Channel<L> {
         mut attempts: impl FnMut(&mut Self, u32) -> Option<Result<T>>,
     ) -> Result<T> {
         self.poller.slept();
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             // This order makes it safe: count rings, publish the flag, poll again, sleep.
             let seen = self.link.rings();
             sleep(&mut self.rings, self.link.inbound(), self.link.outbound());
             let done = attempts(self, 1);
             if done.is_none() {
-                let slice = deadline.min(Instant::now() + LONGEST_SLEEP);
-                if let Err(error) = self.link.wait(seen, slice) {
+                if let Err(error) = self.link.wait(seen, deadline.within(LONGEST_SLEEP)) {
                     self.abandon(error);
                 }
             }
@@ -366,11 +366,8 @@ impl<L: Link> Channel<L> {
             if let Some(result) = done.or_else(|| attempts(self, 1)) {
                 return result;
             }
-            if Instant::now() >= deadline {
-                return Err(Error::Timeout {
-                    what: what.into(),
-                    after: timeout,
-                });
+            if deadline.is_over() {
+                return Err(deadline.missed(what));
             }
         }
     }
@@ -385,20 +382,14 @@ impl<L: Link> Channel<L> {
     /// [`Error::Timeout`], [`Error::Violation`].
     pub fn wait_closed(&mut self, timeout: Duration) -> Result<()> {
         let mut sink = vec![0; self.max_message()];
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
-            match self.receive(
-                &mut sink,
-                deadline.saturating_duration_since(Instant::now()),
-            ) {
-                Ok(_) if Instant::now() < deadline => {}
+            match self.receive(&mut sink, deadline.left()) {
                 // A peer that sends without end must not keep this side here.
-                Ok(_) => {
-                    return Err(Error::Timeout {
-                        what: "end of the peer's messages".into(),
-                        after: timeout,
-                    })
+                Ok(_) if deadline.is_over() => {
+                    return Err(deadline.missed("end of the peer's messages"))
                 }
+                Ok(_) => {}
                 Err(Error::Closed | Error::LinkDown) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -421,8 +412,11 @@ impl<L: Link> Drop for Channel<L> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::loopback::{self, Loopback};
+    use crate::ring::{layout, Inbound};
 
     const CAPACITY: u64 = 64;
     const LONG: Duration = Duration::from_secs(20);
@@ -466,6 +460,20 @@ mod tests {
         let (inbound, outbound) = (left.link.inbound(), left.link.outbound());
         left.rings.sleep_for_room(inbound, outbound);
         (left, Channel::over(Lost(right), CAPACITY).unwrap())
+    }
+
+    #[test]
+    fn a_wait_can_be_without_limit() {
+        let (left, right) = loopback::pair(CAPACITY);
+        let mut right = Channel::over(right, CAPACITY).unwrap();
+        right.set_spin(Spin::Never);
+        let sleeper = std::thread::spawn(move || right.receive(&mut [0; 16], Duration::MAX));
+        while left.inbound().acquire(layout::CONSUMER) & layout::ASLEEP == 0 {
+            std::thread::yield_now();
+        }
+        let mut left = Channel::over(left, CAPACITY).unwrap();
+        left.send(b"late", LONG).unwrap();
+        assert_eq!(sleeper.join().unwrap().unwrap(), 4);
     }
 
     #[test]

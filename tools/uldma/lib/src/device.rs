@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
 
+use crate::deadline::Deadline;
 use crate::event::Events;
 use crate::heap::Heap;
 use crate::spin::Poller;
@@ -213,7 +214,7 @@ impl Device {
     ///
     /// [`Error::Timeout`], or [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait_link(&self, up: bool, timeout: Duration) -> Result<Query> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             let seen = self.events().snapshot();
             let query = self.query()?;
@@ -225,10 +226,7 @@ impl Device {
                 .wait(self.as_fd(), deadline, |now| now.links != seen.links)?;
             if !woken {
                 let state = if up { "up" } else { "down" };
-                return Err(Error::Timeout {
-                    what: format!("link that is {state}"),
-                    after: timeout,
-                });
+                return Err(deadline.missed(format!("link that is {state}")));
             }
         }
     }
@@ -241,7 +239,7 @@ impl Device {
     ///
     /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait_events(&self, timeout: Duration) -> Result<Vec<Event>> {
-        self.events().next(self.as_fd(), Instant::now() + timeout)
+        self.events().next(self.as_fd(), Deadline::after(timeout))
     }
 
     /// Makes the kernel signal `eventfd` whenever an event becomes pending; none stops it.

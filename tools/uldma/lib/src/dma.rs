@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use crate::deadline::nanoseconds;
 use crate::region::Registered;
 use crate::{sys, uapi, Completion, Device, Error, KernelTicket, Refusal, Result, Ticket};
 
@@ -59,7 +60,7 @@ impl Device {
     pub fn dma_wait(&self, ticket: KernelTicket, timeout: Duration) -> Result<Completion> {
         let argument = uapi::uldma_dma_wait {
             ticket: ticket.0,
-            timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+            timeout_ns: nanoseconds(timeout),
             ..Default::default()
         };
         let answer = sys::dma_wait(self.as_fd(), argument).map_err(|errno| match errno {

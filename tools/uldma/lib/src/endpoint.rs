@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
+use crate::deadline::nanoseconds;
 use crate::descriptor::Ring;
 use crate::mmio::full_barrier;
 use crate::region::Registered;
@@ -297,7 +298,7 @@ impl Endpoint {
         let argument = uapi::uldma_endpoint_wait {
             handle: self.handle,
             count,
-            timeout_ns: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
+            timeout_ns: nanoseconds(left),
             ..Default::default()
         };
         match sys::endpoint_wait(self.as_fd(), argument) {

@@ -13,12 +13,13 @@ use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{poll, PollFd, PollFlags};
 use nix::unistd;
 
+use crate::deadline::{poll_timeout, Deadline};
 use crate::{sys, uapi, Error, Result};
 
 /// An event of the device.
@@ -136,7 +137,7 @@ impl Events {
     pub(crate) fn wait(
         &self,
         fd: BorrowedFd<'_>,
-        deadline: Instant,
+        deadline: Deadline,
         happened: impl Fn(&Counts) -> bool,
     ) -> Result<bool> {
         let mut state = self.lock();
@@ -144,7 +145,7 @@ impl Events {
             if happened(&state.counts) {
                 return Ok(true);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.left();
             if left.is_zero() {
                 return Ok(false);
             }
@@ -179,7 +180,7 @@ impl Events {
     }
 
     /// Sleeps until events arrive and returns them; none when the deadline is reached first.
-    pub(crate) fn next(&self, fd: BorrowedFd<'_>, deadline: Instant) -> Result<Vec<Event>> {
+    pub(crate) fn next(&self, fd: BorrowedFd<'_>, deadline: Deadline) -> Result<Vec<Event>> {
         let mut state = self.lock();
         loop {
             if !state.stale.is_empty() {
@@ -188,7 +189,7 @@ impl Events {
                     .map(|(handle, bytes)| Event::Stale { handle, bytes })
                     .collect());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.left();
             if state.being_read {
                 if left.is_zero() {
                     return Ok(Vec::new());
@@ -234,9 +235,6 @@ impl Events {
 /// Sleeps in poll() for at most `left`, then reads the pending events.
 fn read_events(fd: BorrowedFd<'_>, left: Duration, connected: bool) -> Result<Vec<Event>> {
     let failed = |errno| Error::system("wait for events", errno);
-    // Rounded up: to wake early would mean to spin.
-    let milliseconds = left.as_nanos().div_ceil(1_000_000);
-    let timeout = PollTimeout::try_from(milliseconds.min(60_000)).unwrap_or(PollTimeout::MAX);
     let pending = if connected {
         PollFlags::POLLPRI
     } else {
@@ -244,7 +242,7 @@ fn read_events(fd: BorrowedFd<'_>, left: Duration, connected: bool) -> Result<Ve
     };
     let mut fds = [PollFd::new(fd, pending)];
     sys::count_call();
-    match poll(&mut fds, timeout) {
+    match poll(&mut fds, poll_timeout(left)) {
         Ok(0) | Err(Errno::EINTR) => return Ok(Vec::new()),
         Ok(_) => {}
         Err(errno) => return Err(failed(errno)),
@@ -344,7 +342,7 @@ mod tests {
     fn nobody_loses_an_event_to_another_waiter() {
         let (reader, writer) = nix::unistd::pipe().unwrap();
         let events = Events::default();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Deadline::after(Duration::from_secs(20));
         std::thread::scope(|scope| {
             for segment in [1, 2] {
                 let (events, reader) = (&events, &reader);
@@ -362,7 +360,7 @@ mod tests {
     fn a_stale_region_is_told_once_even_if_another_waiter_read_it() {
         let (reader, writer) = nix::unistd::pipe().unwrap();
         let events = Events::default();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Deadline::after(Duration::from_secs(20));
         let all = [
             bytes_of(4, 5, 4096),
             bytes_of(4, 6, 4096),
@@ -377,7 +375,7 @@ mod tests {
             bytes: 4096,
         };
         assert_eq!(events.next(reader.as_fd(), deadline).unwrap(), [stale]);
-        let now = Instant::now();
+        let now = Deadline::after(Duration::ZERO);
         assert!(events.next(reader.as_fd(), now).unwrap().is_empty());
     }
 
@@ -388,7 +386,7 @@ mod tests {
         let events = Events::default();
         events.set_connected();
         drop(writer);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Deadline::after(Duration::from_secs(20));
         let result = events.wait(reader.as_fd(), deadline, |_| false);
         assert!(matches!(result, Err(Error::Closed)), "{result:?}");
     }
@@ -407,7 +405,7 @@ mod tests {
     #[test]
     fn a_deadline_ends_the_wait() {
         let (reader, _writer) = nix::unistd::pipe().unwrap();
-        let deadline = Instant::now() + Duration::from_millis(5);
+        let deadline = Deadline::after(Duration::from_millis(5));
         let events = Events::default();
         assert!(!events.wait(reader.as_fd(), deadline, |_| false).unwrap());
         assert!(events.next(reader.as_fd(), deadline).unwrap().is_empty());

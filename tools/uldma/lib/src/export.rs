@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use crate::deadline::nanoseconds;
 use crate::entry::Entry;
 use crate::region::sealed::{self, Registered as _};
 use crate::retry::Backoff;
@@ -170,7 +171,7 @@ pub(crate) fn retry_lookup<T>(
 ) -> Result<T> {
     let backoff = Backoff::within(timeout);
     loop {
-        let left = u64::try_from(backoff.left().as_nanos()).unwrap_or(u64::MAX);
+        let left = nanoseconds(backoff.left());
         let errno = match ask(left) {
             Ok(answer) => return Ok(answer),
             Err(errno) => errno,

@@ -58,7 +58,7 @@
 //! | --- | --- |
 //! | numbers and time | `uapi`, `ticket`, `ticks`, `size_word`, `adaptive_poll`, `retry`, `spin`, `memlock` |
 //! | message rings over any memory | `ring` |
-//! | system calls | `sys`, `wakeup` |
+//! | system calls, and how long they wait | `sys`, `deadline`, `wakeup` |
 //! | volatile accesses, fences and pointer arithmetic | `mmio` |
 //! | the accesses of each method | `method`, `refusal` |
 //! | errors and names | `error`, `name` |
@@ -81,6 +81,7 @@ mod charge;
 mod chunk;
 mod connection;
 mod context;
+mod deadline;
 mod descriptor;
 mod device;
 mod dma;

@@ -231,7 +231,7 @@ impl Link for WindowLink {
                 || now.links != self.seen.links.load(Ordering::Relaxed)
         };
         let events = self.device.events();
-        events.wait(self.device.as_fd(), deadline, happened)?;
+        events.wait(self.device.as_fd(), deadline.into(), happened)?;
         let now = events.snapshot();
         self.check(&now, Instant::now() >= deadline)?;
         Ok(now.doorbells(handle) != seen)

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::deadline::Deadline;
+
 /// Retries of one operation, with growing pauses, until it succeeds or the time is up.
 ///
 /// Each pause is a fixed fraction of the time that has passed. So success is noticed at most that
@@ -12,8 +14,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Backoff {
     began: Instant,
-    /// None for no limit.
-    deadline: Option<Instant>,
+    deadline: Deadline,
 }
 
 impl Backoff {
@@ -22,16 +23,15 @@ impl Backoff {
 
     /// The first attempt begins now.
     pub(crate) fn within(timeout: Duration) -> Self {
-        let began = Instant::now();
-        let deadline = began.checked_add(timeout);
-        Self { began, deadline }
+        Self {
+            began: Instant::now(),
+            deadline: Deadline::after(timeout),
+        }
     }
 
     /// Returns the remaining time.
     pub(crate) fn left(&self) -> Duration {
-        self.deadline.map_or(Duration::MAX, |deadline| {
-            deadline.saturating_duration_since(Instant::now())
-        })
+        self.deadline.left()
     }
 
     /// Waits until the next attempt is due; false if the time is up instead.
@@ -59,7 +59,7 @@ mod tests {
         let began = Instant::now() - Duration::from_secs(160);
         let attempts = Backoff {
             began,
-            deadline: None,
+            deadline: Deadline::after(Duration::MAX),
         };
         assert!(attempts.next_pause() >= Some(Duration::from_secs(10)));
         assert_eq!(attempts.left(), Duration::MAX);
@@ -71,13 +71,13 @@ mod tests {
         let began = Instant::now() - Duration::from_secs(3600);
         let attempts = Backoff {
             began,
-            deadline: Some(Instant::now() + Duration::from_millis(1)),
+            deadline: Deadline::after(Duration::from_millis(1)),
         };
         // It would be minutes.
         assert!(!attempts.pause());
         assert!(attempts.left().is_zero());
         // Half of what is left, as long as that is more than a moment of what went by.
-        let deadline = Some(Instant::now() + Duration::from_secs(100));
+        let deadline = Deadline::after(Duration::from_secs(100));
         let next = Backoff { began, deadline }.next_pause();
         assert!(next > Some(Duration::from_secs(40)) && next <= Some(Duration::from_secs(50)));
         assert!(!Backoff::within(Duration::ZERO).pause());

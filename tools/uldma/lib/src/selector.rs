@@ -5,8 +5,9 @@
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{poll, PollFd, PollFlags};
 
+use crate::deadline::{poll_timeout, Deadline};
 use crate::link::Pollable;
 use crate::spin::{repeat, Poller};
 use crate::wakeup::LONGEST_SLEEP;
@@ -113,7 +114,7 @@ impl<L: Pollable> Selector<L> {
             return Ok(found);
         }
         self.poller.slept();
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             // This order makes it safe: count rings, publish the flags, poll again, sleep.
             let seen: Vec<u64> = self
@@ -123,18 +124,15 @@ impl<L: Pollable> Selector<L> {
             self.open().for_each(|slot| slot.channel.fall_asleep());
             let mut found = self.poll_once(target);
             if found.is_none() {
-                self.sleep(&seen, deadline.min(Instant::now() + LONGEST_SLEEP))?;
+                self.sleep(&seen, deadline.within(LONGEST_SLEEP))?;
             }
             self.open().for_each(|slot| slot.channel.wake_up());
             found = found.or_else(|| self.poll_once(target));
             if let Some(found) = found {
                 return Ok(found);
             }
-            if Instant::now() >= deadline {
-                return Err(Error::Timeout {
-                    what: "message from any peer".into(),
-                    after: timeout,
-                });
+            if deadline.is_over() {
+                return Err(deadline.missed("message from any peer"));
             }
         }
     }
@@ -162,7 +160,7 @@ impl<L: Pollable> Selector<L> {
     }
 
     /// Sleeps until one of the peers rings, and notes which channels have ended.
-    fn sleep(&mut self, seen: &[u64], deadline: Instant) -> Result<()> {
+    fn sleep(&mut self, seen: &[u64], until: Instant) -> Result<()> {
         let mut fds = Vec::with_capacity(seen.len());
         for slot in self.slots.iter().flatten() {
             let link = slot.channel.link();
@@ -177,20 +175,15 @@ impl<L: Pollable> Selector<L> {
                     .map(|fd| PollFd::new(fd, flags)),
             );
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        // Rounded up: to wake early would mean to spin.
-        let milliseconds = left.as_nanos().div_ceil(1_000_000);
+        let left = until.saturating_duration_since(Instant::now());
         sys::count_call();
-        match poll(
-            &mut fds,
-            PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX),
-        ) {
+        match poll(&mut fds, poll_timeout(left)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(Error::system("wait for messages", errno)),
         }
         let rung: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         drop(fds);
-        let idle = Instant::now() >= deadline;
+        let idle = Instant::now() >= until;
         for ((slot, &seen), rung) in self.open().zip(seen).zip(rung) {
             if !rung && !idle {
                 continue;

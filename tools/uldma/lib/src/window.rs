@@ -4,11 +4,12 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
+use crate::deadline::Deadline;
 use crate::event::Counts;
 use crate::export::retry_lookup;
 use crate::ring::{Inbound, Outbound};
@@ -228,7 +229,7 @@ impl InboundSegment {
     pub fn wait_doorbell(&self, timeout: Duration) -> Result<bool> {
         let device = &self.end.device;
         let reported = self.reported.load(Ordering::Relaxed);
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         let rung = |now: &Counts| now.doorbells(self.handle()) != reported;
         let rang = device.events().wait(device.as_fd(), deadline, rung)?;
         let now = device.events().snapshot().doorbells(self.handle());

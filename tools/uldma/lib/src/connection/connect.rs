@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::{Connection, Offer};
+use crate::deadline::nanoseconds;
 use crate::retry::Backoff;
 use crate::{sys, uapi, Device, Error, Peer, Result};
 
@@ -61,7 +62,7 @@ impl Device {
                 },
                 peer: peer.field(),
                 port,
-                timeout_ns: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
+                timeout_ns: nanoseconds(left),
                 offer: options.offer.into(),
                 ..Default::default()
             };

@@ -3,12 +3,13 @@
 //! Listeners: ports at which peers connect.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 
 use super::{poll_until, Connection, ConnectionInfo, Offer};
+use crate::deadline::Deadline;
 use crate::{sys, uapi, Device, Error, Result};
 
 /// A port at which peers connect. Its file is readable while a connection waits.
@@ -65,7 +66,7 @@ impl Listener {
     /// no process listens at the port, EPERM when another process listens, ENODEV when the device
     /// has been removed.
     pub fn accept(&self, timeout: Duration) -> Result<(Connection, u32)> {
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = Deadline::after(timeout);
         let connection = Connection::new(self.device.reopen()?, self.offer);
         let argument = uapi::uldma_conn_accept {
             port: self.port,
@@ -81,10 +82,7 @@ impl Listener {
                 }
             }
             if poll_until(self.as_fd(), PollFlags::POLLIN, deadline)?.is_empty() {
-                return Err(Error::Timeout {
-                    what: format!("connection to port {}", self.port),
-                    after: timeout,
-                });
+                return Err(deadline.missed(format!("connection to port {}", self.port)));
             }
         }
     }

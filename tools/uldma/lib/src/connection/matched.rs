@@ -16,6 +16,7 @@ use nix::errno::Errno;
 
 use super::Connection;
 use crate::chunk::{Chunk, Chunks};
+use crate::deadline::nanoseconds;
 use crate::entry::Entry;
 use crate::spin::{repeat, Poller};
 use crate::status::StatusPage;
@@ -87,7 +88,7 @@ impl Agreement {
             handle: self.handle.load(Ordering::Acquire),
             received: awaited.received.unwrap_or(0),
             ticket: awaited.ticket.unwrap_or(0),
-            timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+            timeout_ns: nanoseconds(timeout),
             ..Default::default()
         };
         match sys::conn_stream(fd, argument) {

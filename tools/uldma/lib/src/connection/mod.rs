@@ -21,12 +21,13 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{poll, PollFd, PollFlags};
 
 use self::matched::{Agreement, Awaited, ReceiveRing, SendQueue};
 use self::receipt::Receipts;
 use self::ring::Rings;
 use crate::chunk::{Chunk, Chunks};
+use crate::deadline::{poll_timeout, Deadline};
 use crate::link::WindowLink;
 use crate::wakeup::LONGEST_SLEEP;
 use crate::{sys, uapi, Device, Error, Result};
@@ -292,16 +293,13 @@ impl Connection {
         what: &str,
         mut attempt: impl FnMut() -> Result<Poll<T>>,
     ) -> Result<T> {
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = Deadline::after(timeout);
         loop {
             if let Poll::Ready(done) = attempt()? {
                 return Ok(done);
             }
             if self.poll(wait, deadline)?.is_empty() {
-                return Err(Error::Timeout {
-                    what: what.into(),
-                    after: timeout,
-                });
+                return Err(deadline.missed(what));
             }
         }
     }
@@ -313,11 +311,10 @@ impl Connection {
     ///
     /// [`Error::System`]: ENODEV when the device has been removed.
     pub fn wait(&self, wait: Wait, timeout: Duration) -> Result<Ready> {
-        self.poll(wait, Instant::now().checked_add(timeout))
-            .map(Ready::new)
+        self.poll(wait, Deadline::after(timeout)).map(Ready::new)
     }
 
-    fn poll(&self, wait: Wait, deadline: Option<Instant>) -> Result<PollFlags> {
+    fn poll(&self, wait: Wait, deadline: Deadline) -> Result<PollFlags> {
         let flags = match wait {
             Wait::Receive => PollFlags::POLLIN,
             Wait::Recycle => PollFlags::POLLOUT,
@@ -326,13 +323,12 @@ impl Connection {
         // Another thread may disconnect; poll() reports nothing for an open file without a
         // connection.
         while !self.ended.load(Ordering::Acquire) {
-            let slice = Instant::now() + LONGEST_SLEEP;
-            let until = deadline.map_or(slice, |deadline| deadline.min(slice));
+            let until = deadline.within(LONGEST_SLEEP);
             let found = match self.poll_matched(flags, until)? {
                 Some(found) => found,
-                None => poll_until(self.as_fd(), flags, Some(until))?,
+                None => poll_until(self.as_fd(), flags, until.into())?,
             };
-            if !found.is_empty() || until < slice {
+            if !found.is_empty() || deadline.is_over() {
                 return Ok(found);
             }
         }
@@ -363,7 +359,7 @@ impl Connection {
                 awaited.ticket = queue.awaited();
             }
             if self.agreement.is_ended() {
-                found |= poll_until(self.as_fd(), flags, Some(Instant::now()))?;
+                found |= poll_until(self.as_fd(), flags, Instant::now().into())?;
             }
             if !found.is_empty() || slept {
                 return Ok(Some(found));
@@ -379,13 +375,10 @@ impl Connection {
     ///
     /// [`Error::Timeout`]; [`Error::System`] ECONNRESET when it was reset before.
     pub fn wait_connected(&self, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = Deadline::after(timeout);
         let flags = poll_until(self.as_fd(), PollFlags::POLLOUT, deadline)?;
         if flags.is_empty() {
-            return Err(Error::Timeout {
-                what: "connection from a peer".into(),
-                after: timeout,
-            });
+            return Err(deadline.missed("connection from a peer"));
         }
         if flags.contains(PollFlags::POLLERR) {
             return Err(Error::connection("wait for a peer", Errno::ECONNRESET));
@@ -509,29 +502,15 @@ fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the remaining time; none without a deadline.
-pub(crate) fn until(deadline: Option<Instant>) -> Option<Duration> {
-    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
-}
-
 /// Sleeps in poll() until one of the flags is set, or POLLHUP or POLLERR; none when the deadline is
 /// reached first.
-fn poll_until(
-    fd: BorrowedFd<'_>,
-    flags: PollFlags,
-    deadline: Option<Instant>,
-) -> Result<PollFlags> {
+fn poll_until(fd: BorrowedFd<'_>, flags: PollFlags, deadline: Deadline) -> Result<PollFlags> {
     loop {
-        let left = until(deadline);
-        let timeout = left.map_or(PollTimeout::NONE, |left| {
-            // Rounded up: to wake early would mean to spin.
-            let milliseconds = left.as_nanos().div_ceil(1_000_000);
-            PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)
-        });
+        let left = deadline.left();
         let mut fds = [PollFd::new(fd, flags)];
         sys::count_call();
-        match poll(&mut fds, timeout) {
-            Ok(0) if left.is_none_or(|left| !left.is_zero()) => {}
+        match poll(&mut fds, poll_timeout(left)) {
+            Ok(0) if !left.is_zero() => {}
             Err(Errno::EINTR) => {}
             Ok(_) => return Ok(fds[0].revents().unwrap_or(PollFlags::empty())),
             Err(errno) => return Err(Error::system("wait", errno)),

@@ -9,9 +9,9 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use super::{Connection, ConnectionInfo, ConnectionState};
+use crate::deadline::Deadline;
 use crate::event::Counts;
 use crate::ring::{Inbound, Outbound, Violation};
 use crate::wakeup::LONGEST_SLEEP;
@@ -141,7 +141,7 @@ impl Connection {
             if taken == sent || !waits {
                 return Ok(Some(taken));
             }
-            let until = Instant::now() + LONGEST_SLEEP;
+            let until = Deadline::after(LONGEST_SLEEP);
             let rung = |now: &Counts| now.doorbells(receipts.own.handle()) != seen;
             let slept = events.wait(self.as_fd(), until, rung);
             // What was taken before the end is counted once more.

@@ -9,10 +9,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 
+use crate::deadline::Deadline;
 use crate::link::Link;
 use crate::ring::{layout, Consumer, Producer, Pushed, RingError, Violation};
 use crate::spin::{repeat, Poller};
@@ -433,7 +434,7 @@ impl<L: Link> Rings<L> {
             return result;
         }
         poller.slept();
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = Deadline::after(timeout);
         loop {
             // This order makes it safe: count rings, publish the flag, poll again, sleep.
             let seen = self.link.rings();
@@ -441,9 +442,7 @@ impl<L: Link> Rings<L> {
             let done = attempt();
             if done.is_none() {
                 // The other half may have seen the end, or disconnected.
-                let slice = Instant::now() + LONGEST_SLEEP;
-                let until = deadline.map_or(slice, |deadline| deadline.min(slice));
-                if let Err(error) = self.link.wait(seen, until) {
+                if let Err(error) = self.link.wait(seen, deadline.within(LONGEST_SLEEP)) {
                     self.lose(&error);
                 }
             }
@@ -451,11 +450,8 @@ impl<L: Link> Rings<L> {
             if let Some(result) = done.or_else(&mut attempt) {
                 return result;
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(Error::Timeout {
-                    what: what.into(),
-                    after: timeout,
-                });
+            if deadline.is_over() {
+                return Err(deadline.missed(what));
             }
         }
     }

@@ -10,11 +10,12 @@ pub(crate) mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
+use crate::deadline::{nanoseconds, Deadline};
 use crate::descriptor::Ring;
 use crate::method::{repeated::Disturbances, shrimp_1::MapOuts, single_store};
 use crate::mmio::RestartableThread;
@@ -262,18 +263,14 @@ impl Context {
         if let Some(ended) = self.poll(spin, || self.ended(ticket).transpose()) {
             return ended?.check();
         }
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             self.sleep(ticket, deadline)?;
             if let Some(completion) = self.ended(ticket)? {
                 return completion.check();
             }
-            if Instant::now() >= deadline {
-                let what = format!("end of transfer {}", ticket.get());
-                return Err(Error::Timeout {
-                    what,
-                    after: timeout,
-                });
+            if deadline.is_over() {
+                return Err(deadline.missed(format!("end of transfer {}", ticket.get())));
             }
         }
     }
@@ -285,12 +282,11 @@ impl Context {
     ///
     /// [`Error::RecordLost`] when 64 later transfers have ended; [`Error::System`]: ENODEV when the
     /// device has been removed.
-    pub(crate) fn sleep(&self, ticket: Ticket, deadline: Instant) -> Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
+    pub(crate) fn sleep(&self, ticket: Ticket, deadline: Deadline) -> Result<()> {
         let argument = uapi::uldma_dma_wait {
             flags: uapi::ULDMA_WAIT_CONTEXT,
             ticket: ticket.0,
-            timeout_ns: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
+            timeout_ns: nanoseconds(deadline.left()),
             ..Default::default()
         };
         match sys::dma_wait(self.device.as_fd(), argument) {

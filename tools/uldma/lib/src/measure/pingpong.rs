@@ -2,11 +2,12 @@
 
 //! Round trips: of a bare cache line, and of messages.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Clock;
+use crate::deadline::Deadline;
 use crate::ring::{layout::PROBE, Inbound, Outbound};
-use crate::{Channel, Error, Link, Result};
+use crate::{Channel, Link, Result};
 
 /// Polls between two readings of the time.
 const LOOKS: u32 = 1 << 16;
@@ -56,12 +57,9 @@ impl<L: Link> Channel<L> {
                     return Ok(());
                 }
             }
-            let now = Instant::now();
-            if now >= *deadline.get_or_insert(now + timeout) {
-                return Err(Error::Timeout {
-                    what: "answer to a bare word".into(),
-                    after: timeout,
-                });
+            let deadline = *deadline.get_or_insert_with(|| Deadline::after(timeout));
+            if deadline.is_over() {
+                return Err(deadline.missed("answer to a bare word"));
             }
             std::thread::yield_now();
         }
@@ -111,7 +109,7 @@ impl<L: Link> Channel<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loopback;
+    use crate::{loopback, Error};
 
     #[test]
     fn both_kinds_come_back() {

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::deadline::Deadline;
 use super::handshake::Handshake;
+use crate::deadline::Deadline;
 use crate::ring::Violation;
 use crate::status::RECORDS;
 use crate::{Channel, Error, Result, Spin};

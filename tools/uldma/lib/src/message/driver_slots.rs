@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::options::MessageOptions;
+use crate::deadline::nanoseconds;
 use crate::{sys, uapi, Device, Endpoint, Error, Result, Ticket};
 
 /// Slots of one direction of an endpoint.
@@ -118,10 +119,6 @@ impl DriverSlots {
 
 /// Of calls that have nothing to wait for but a context that others use.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Repeats a call that a signal has ended, which has changed nothing then.
 fn repeated<T>(call: impl Fn() -> std::result::Result<T, Errno>) -> std::result::Result<T, Errno> {

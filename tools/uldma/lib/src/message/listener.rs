@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::deadline::Deadline;
 use super::offer;
+use crate::deadline::Deadline;
 use crate::{Channel, Device, Listener, MessageConnection, MessageOptions, Result};
 
 /// A listener for message connections.

@@ -3,9 +3,9 @@
 //! The memory of `DIRECT_DMA` at the receiver, into which the sender puts bytes: on the receiver's side
 //! a region that is exported, on the sender's its import and the notices of what is put there.
 
-use super::deadline::Deadline;
 use super::notice::{Named, Put, PutArea};
 use super::options::MessageOptions;
+use crate::deadline::Deadline;
 use crate::export::Import;
 use crate::region::Registered;
 use crate::ring::Violation;

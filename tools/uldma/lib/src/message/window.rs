@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use super::begun::Begun;
 use super::copied::Copied;
-use super::deadline::Deadline;
 use super::handshake::Handshake;
 use super::sending::{part, pieces};
 use super::MessageOptions;
+use crate::deadline::Deadline;
 use crate::ring::Violation;
 use crate::{
     Channel, Device, Error, Link, ReceiveTechnique, Result, SendTechnique, Spin, WindowLink,

@@ -2,6 +2,8 @@
 
 //! Streams through the rings of a link within the process.
 
+use std::time::Instant;
+
 use super::*;
 use crate::loopback::{self, Loopback};
 use crate::ring::Duplex;

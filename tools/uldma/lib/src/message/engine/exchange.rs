@@ -8,8 +8,8 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use super::{destination, Engine};
+use crate::deadline::Deadline;
 use crate::heap::{Area, Part};
-use crate::message::deadline::Deadline;
 use crate::message::exchange::{ExchangeStats, Reason};
 use crate::message::sending::Target;
 use crate::{Error, Result, Ticket};

@@ -11,7 +11,6 @@ mod send;
 
 use super::control::Control;
 use super::copied::Copied;
-use super::deadline::Deadline;
 use super::driver_slots::DriverSlots;
 use super::exchange::Exchanges;
 use super::handshake::Handshake;
@@ -21,6 +20,7 @@ use super::put_memory::{Inbound, Outbound};
 use super::receiving::{Receiver, Redirections};
 use super::sending::{Destination, Sender, Target};
 use super::window_slots::{Pio, WindowSlots};
+use crate::deadline::Deadline;
 use crate::ring::Violation;
 use crate::{
     Access, Buffer, Context, ContextOptions, Device, Endpoint, Error, Method, Peer,
@@ -243,7 +243,7 @@ impl Engine {
                 if deadline.is_over() {
                     return Err(deadline.missed("end of a message"));
                 }
-                self.context.sleep(until(&self.sender), deadline.end())?;
+                self.context.sleep(until(&self.sender), deadline)?;
             }
             self.harvest()?;
         }

@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::Engine;
+use crate::deadline::Deadline;
 use crate::message::control::Control;
-use crate::message::deadline::Deadline;
 use crate::message::notice::{Put, PutArea};
 use crate::message::put_memory::{Inbound, Outbound};
 use crate::message::receiving::check;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::Engine;
-use crate::message::deadline::Deadline;
+use crate::deadline::Deadline;
 use crate::message::receiving::check;
 use crate::wakeup::LONGEST_SLEEP;
 use crate::{Buffer, Error, ReceiveTechnique, Reception, Result};
@@ -129,8 +129,7 @@ impl Engine {
             if deadline.is_over() {
                 return Err(deadline.missed("message from the peer"));
             }
-            self.endpoint
-                .wait(number, deadline.or_after(LONGEST_SLEEP))?;
+            self.endpoint.wait(number, deadline.within(LONGEST_SLEEP))?;
         }
     }
 }

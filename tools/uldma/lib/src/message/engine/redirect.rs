@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::Engine;
-use crate::message::deadline::Deadline;
+use crate::deadline::Deadline;
 use crate::message::receiving::Redirections;
 use crate::{Access, Reception, Refusal, Result};
 

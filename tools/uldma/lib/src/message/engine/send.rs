@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::{destination, Engine};
-use crate::message::deadline::Deadline;
+use crate::deadline::Deadline;
 use crate::message::driver_slots::DriverSlots;
 use crate::message::sending::{length_of, part, Kept, Piece, Sent, SentBuffer, Target, Via};
 use crate::region::{Borrowed, Registered};
