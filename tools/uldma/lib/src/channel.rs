@@ -5,14 +5,17 @@
 use std::time::Duration;
 
 mod connect;
+#[cfg(test)]
+mod loopback;
+pub(crate) mod selector;
 
 pub use self::connect::ChannelListener;
-use crate::deadline::Deadline;
-use crate::link::{Link, WindowLink};
+use crate::connection::link::{Link, WindowLink};
+use crate::error::{Error, Result};
 use crate::ring::{Duplex, Pushed, RingError};
-use crate::spin::{repeat, Poller};
-use crate::wakeup::LONGEST_SLEEP;
-use crate::{Error, Result, Spin};
+use crate::wait::deadline::Deadline;
+use crate::wait::spin::{repeat, Poller, Spin};
+use crate::wait::wakeup::LONGEST_SLEEP;
 
 /// A channel to one process at the peer: two rings over one pair of segments. One side has a
 /// [`ChannelListener`], the other calls [`Channel::connect`].
@@ -415,7 +418,8 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::loopback::{self, Loopback};
+    use crate::connection::loopback;
+    use crate::connection::loopback::Loopback;
     use crate::ring::{layout, Inbound};
 
     const CAPACITY: u64 = 64;

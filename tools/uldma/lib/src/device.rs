@@ -2,6 +2,10 @@
 
 //! The device: opening it, querying it, and its link.
 
+pub(crate) mod event;
+pub(crate) mod heap;
+pub(crate) mod peer;
+
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,11 +17,15 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 
-use crate::deadline::Deadline;
-use crate::event::Events;
-use crate::heap::Heap;
-use crate::spin::Poller;
-use crate::{sys, ticks, uapi, wakeup, Error, Event, Methods, Result, Spin};
+use crate::device::event::{Event, Events};
+use crate::device::heap::Heap;
+use crate::error::{Error, Result};
+use crate::method::Methods;
+use crate::sys;
+use crate::sys::uapi;
+use crate::wait::deadline::Deadline;
+use crate::wait::spin::{Poller, Spin};
+use crate::wait::{ticks, wakeup};
 
 /// An open device. Clones share the open file.
 ///

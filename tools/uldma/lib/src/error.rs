@@ -2,6 +2,9 @@
 
 //! Errors of the library, and hints for the user.
 
+pub(crate) mod name;
+pub(crate) mod peer;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -9,10 +12,11 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::memlock::Memlock;
-use crate::refusal::Refusal;
+use crate::error::peer::Peer;
+use crate::method::refusal::Refusal;
+use crate::method::Method;
 use crate::ring::{RingError, Violation};
-use crate::{Method, Peer};
+use crate::sys::memlock::Memlock;
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -50,124 +50,93 @@
 //!
 //! `Documentation/uldma/user-api.rst` describes the kernel's interface to the same functions.
 //!
-//! # Layers
+//! # Floors
 //!
-//! A module uses only modules of its own layer and of those above it in this table, without circles.
+//! A floor uses only floors below it, and its files import each other and no re-export of this one;
+//! `scripts/lint floors` checks both.
 //!
-//! | layer | modules |
+//! | floor | what it has |
 //! | --- | --- |
-//! | numbers and time | `uapi`, `ticket`, `ticks`, `size_word`, `adaptive_poll`, `retry`, `spin`, `memlock` |
-//! | message rings over any memory | `ring` |
-//! | system calls, and how long they wait | `sys`, `deadline`, `wakeup` |
-//! | volatile accesses, fences and pointer arithmetic | `mmio` |
-//! | the accesses of each method | `method`, `refusal` |
-//! | errors and names | `error`, `name` |
-//! | memory of the process | `buffer`, `memory`, `shared_lock` |
-//! | the open file | `heap`, `device`, `event`, `peer`, `locked_memory` |
-//! | entries of the region table | `entry`, `charge`, `region_info`, `blocks`, `chunk` |
-//! | regions | `region`, `exchange`, `export`, `shadow` |
-//! | transfers | `status`, `descriptor`, `dma`, `context`, `endpoint`, `queue`, `transfer` |
-//! | segments and connections | `window`, `connection`, `pcic` |
-//! | channels | `link`, `channel`, `selector`, `loopback` |
-//! | message connections | `message` |
-//! | measurements | `measure` |
+//! | `machine_code` | a test of what the compiler makes of the accesses of the methods |
+//! | `measure` | measurements, and the calls of the papers |
+//! | `message` | message connections |
+//! | `channel` | channels, and the selector that waits for many |
+//! | `connection` | connections and streams; links, over which channels and streams go |
+//! | `window` | segments: memory that a peer writes |
+//! | `transfer` | contexts, queues and endpoints; transfers and their records |
+//! | `region` | registered memory, imports and exports |
+//! | `device` | the open file: its heap, its events, its peers |
+//! | `memory` | memory of the process |
+//! | `wait` | polling, the cost of sleeping, deadlines, retries |
+//! | `error` | errors, names and numbers of peers |
+//! | `method` | the accesses of each initiation method, and how it is refused |
+//! | `ring` | message rings over any memory |
+//! | `mmio` | volatile accesses, fences and pointer arithmetic |
+//! | `sys` | system calls, and the structures of the user interface |
 
-#[path = "../../../../drivers/uldma/link/adaptive_poll.rs"]
-mod adaptive_poll;
-mod blocks;
-mod buffer;
 mod channel;
-mod charge;
-mod chunk;
 mod connection;
-mod context;
-mod deadline;
-mod descriptor;
 mod device;
-mod dma;
-mod endpoint;
-mod entry;
 mod error;
-mod event;
-mod exchange;
-mod export;
-mod heap;
-mod link;
-mod locked_memory;
-pub mod loopback;
+#[cfg(test)]
+mod machine_code;
 pub mod measure;
-mod memlock;
 mod memory;
 mod message;
 mod method;
-mod miss;
 mod mmio;
-mod name;
-pub mod pcic;
-mod peer;
-mod queue;
-mod refusal;
 mod region;
-mod region_info;
-mod retry;
 pub mod ring;
-mod selector;
-mod shadow;
-mod shared_lock;
-mod size_word;
-mod spin;
-mod status;
 mod sys;
-mod ticket;
-mod ticks;
 mod transfer;
-pub mod uapi;
-mod wakeup;
+mod wait;
 mod window;
 
-pub use blocks::{Block, Blocks};
-pub use buffer::Buffer;
+pub use channel::selector::Selector;
 pub use channel::{Channel, ChannelListener};
-pub use charge::Charge;
-pub use chunk::Chunk;
+pub use connection::link::{Link, Pollable, WindowLink};
 pub use connection::{
-    ConnectOptions, Connection, ConnectionInfo, ConnectionKind, ConnectionState, Listener, Offer,
-    PrivateData, Ready, Receiving, Rejected, Sending, Stream, StreamOptions, Wait,
+    loopback, ConnectOptions, Connection, ConnectionInfo, ConnectionKind, ConnectionState,
+    Listener, Offer, PrivateData, Ready, Receiving, Rejected, Sending, Stream, StreamOptions, Wait,
 };
-pub use context::{Context, ContextOptions, ContextStats, Initiated};
-pub use descriptor::Order;
+pub use device::event::Event;
+pub use device::peer::PeerInfo;
 pub use device::{Backend, Device, Query, UserShares};
-pub use endpoint::{Endpoint, EndpointName, Reception};
-pub use entry::Access;
+pub use error::name::{BadName, Name};
+pub use error::peer::Peer;
 pub use error::{Error, Result};
-pub use event::Event;
-pub use exchange::ExchangeBuffer;
-pub use export::{Export, Import};
-pub use link::{Link, Pollable, WindowLink};
-pub use locked_memory::LockedMemory;
-pub use memlock::Memlock;
+pub use measure::pcic;
+pub use memory::buffer::Buffer;
+pub use memory::shared_lock::{SharedGuard, SharedLock};
 pub use memory::{Kind, Memory};
 pub use message::{
     BufferedReceiver, BufferedSender, Copied, ExchangeStats, Fallbacks, MessageConnection,
     MessageListener, MessageOptions, Put, PutArea, ReceiveTechnique, Redirections, SendTechnique,
     Sent, SentBuffer,
 };
+pub use method::refusal::Refusal;
 pub use method::repeated::Disturbances;
 pub use method::{Method, Methods, UnknownMethod};
-pub use miss::Miss;
-pub use name::{BadName, Name};
-pub use peer::{Peer, PeerInfo};
-pub use queue::{Batch, Queue};
-pub use refusal::Refusal;
+pub use region::blocks::{Block, Blocks};
+pub use region::charge::Charge;
+pub use region::chunk::Chunk;
+pub use region::entry::Access;
+pub use region::exchange::ExchangeBuffer;
+pub use region::export::{Export, Import};
+pub use region::info::RegionInfo;
+pub use region::locked_memory::LockedMemory;
+pub use region::miss::Miss;
+pub use region::shadow::{Shadow, ShadowAddress};
 pub use region::{Borrowed, Region, Registered};
-pub use region_info::RegionInfo;
-pub use selector::Selector;
-pub use shadow::{Shadow, ShadowAddress};
-pub use shared_lock::{SharedGuard, SharedLock};
-pub use size_word::MAX_TRANSFER;
-pub use spin::Spin;
-pub use status::Completion;
-pub use sys::{calls, count_call};
-pub use ticket::{KernelTicket, Ticket};
+pub use sys::memlock::Memlock;
+pub use sys::{calls, count_call, uapi};
+pub use transfer::context::{Context, ContextOptions, ContextStats, Initiated};
+pub use transfer::descriptor::Order;
+pub use transfer::endpoint::{Endpoint, EndpointName, Reception};
+pub use transfer::queue::{Batch, Queue};
+pub use transfer::size_word::MAX_TRANSFER;
+pub use transfer::status::Completion;
+pub use transfer::ticket::{KernelTicket, Ticket};
 pub use transfer::{Start, Started};
+pub use wait::spin::Spin;
 pub use window::{InboundSegment, OutboundSegment};

@@ -2,6 +2,9 @@
 
 //! Memory of every kind that can be registered, and some kinds that cannot.
 
+pub(crate) mod buffer;
+pub(crate) mod shared_lock;
+
 use std::ffi::CString;
 use std::fs::File;
 use std::ops::Range;
@@ -11,8 +14,9 @@ use nix::errno::Errno;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::mman::ProtFlags;
 
-use crate::sys::{self, Mapping, ShmId};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::sys::{Mapping, ShmId};
 
 /// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,10 +2,27 @@
 
 //! Regions: memory that is pinned for the device.
 
+pub(crate) mod blocks;
+pub(crate) mod charge;
+pub(crate) mod chunk;
+pub(crate) mod entry;
+pub(crate) mod exchange;
+pub(crate) mod export;
+pub(crate) mod info;
+pub(crate) mod locked_memory;
+pub(crate) mod miss;
+pub(crate) mod shadow;
+
 use std::ops::Range;
 
-use crate::entry::{Access, Entry};
-use crate::{Blocks, Buffer, Device, Error, Memory, Miss, RegionInfo, Result};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
+use crate::memory::Memory;
+use crate::region::blocks::Blocks;
+use crate::region::entry::{Access, Entry};
+use crate::region::info::RegionInfo;
+use crate::region::miss::Miss;
 
 /// Memory that a transfer can name: a region of this process, or an import of a peer's.
 pub trait Registered: sealed::Registered {

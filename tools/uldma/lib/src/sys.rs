@@ -7,7 +7,9 @@
 //! operation.
 
 mod mapping;
+pub(crate) mod memlock;
 mod shm;
+pub mod uapi;
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,8 +17,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use nix::libc;
-
-use crate::uapi;
 
 pub(crate) use mapping::Mapping;
 pub(crate) use shm::ShmId;

@@ -2,17 +2,30 @@
 
 //! Transfers of any length, cut into initiations.
 
+pub(crate) mod context;
+pub(crate) mod descriptor;
+pub(crate) mod dma;
+pub(crate) mod endpoint;
+pub(crate) mod queue;
+pub(crate) mod size_word;
+pub(crate) mod status;
+pub(crate) mod ticket;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::shadow::Shadow;
-use crate::{Context, Error, Initiated, Method, Refusal, Result, Spin};
+use crate::error::{Error, Result};
+use crate::method::refusal::Refusal;
+use crate::method::Method;
+use crate::region::shadow::Shadow;
+use crate::transfer::context::{Context, Initiated};
+use crate::wait::spin::Spin;
 
 /// Initiations that are on their way at once, at most: what the device's queue and its completion
 /// records hold.
-const QUEUE_DEPTH: usize = crate::uapi::ULDMA_STATUS_RECORDS as usize;
+const QUEUE_DEPTH: usize = crate::sys::uapi::ULDMA_STATUS_RECORDS as usize;
 
 /// Chunks keep to page boundaries when a transfer is cut.
 const CUT: u64 = 65536;
@@ -150,7 +163,7 @@ fn offset_in(start: Start<'_>, offset: u64) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size_word::MAX_TRANSFER;
+    use crate::transfer::size_word::MAX_TRANSFER;
     use proptest::prelude::*;
 
     #[test]

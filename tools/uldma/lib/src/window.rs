@@ -9,12 +9,16 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
-use crate::deadline::Deadline;
-use crate::event::Counts;
-use crate::export::retry_lookup;
+use crate::device::event::Counts;
+use crate::device::Device;
+use crate::error::name::Name;
+use crate::error::peer::Peer;
+use crate::error::{Error, Result};
+use crate::region::export::retry_lookup;
 use crate::ring::{Inbound, Outbound};
-use crate::sys::Mapping;
-use crate::{mmio, sys, uapi, Device, Error, Name, Peer, Result};
+use crate::sys::{uapi, Mapping};
+use crate::wait::deadline::Deadline;
+use crate::{mmio, sys};
 
 /// A part of this node's inbound window: the peer writes it, this process reads it.
 #[derive(Debug)]

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::link::{Pollable, WindowLink};
+use crate::channel::Channel;
+use crate::connection::link::{Pollable, WindowLink};
+use crate::connection::{ConnectOptions, Connection, ConnectionKind, Listener, Offer};
+use crate::device::Device;
+use crate::error::peer::Peer;
+use crate::error::{Error, Result};
 use crate::ring::{layout, VERSION};
-use crate::{
-    Channel, ConnectOptions, Connection, ConnectionKind, Device, Error, Listener, Offer, Peer,
-    Result,
-};
 
 /// Returns the offer of a connection that becomes a channel with a ring of so many bytes here.
 fn offer(capacity: u64) -> Result<Offer> {

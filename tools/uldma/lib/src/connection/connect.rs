@@ -8,9 +8,13 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::{Connection, Offer};
-use crate::deadline::nanoseconds;
-use crate::retry::Backoff;
-use crate::{sys, uapi, Device, Error, Peer, Result};
+use crate::device::Device;
+use crate::error::peer::Peer;
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::sys::uapi;
+use crate::wait::deadline::nanoseconds;
+use crate::wait::retry::Backoff;
 
 /// Options of [`Device::connect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,11 @@
 use std::os::fd::AsFd;
 
 use super::Offer;
-use crate::{sys, uapi, Device, Error, Name, Result};
+use crate::device::Device;
+use crate::error::name::Name;
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::sys::uapi;
 
 /// State of a connection, see `enum uldma_conn_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

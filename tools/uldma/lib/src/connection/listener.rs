@@ -9,8 +9,11 @@ use nix::errno::Errno;
 use nix::poll::PollFlags;
 
 use super::{poll_until, Connection, ConnectionInfo, Offer};
-use crate::deadline::Deadline;
-use crate::{sys, uapi, Device, Error, Result};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::sys::uapi;
+use crate::wait::deadline::Deadline;
 
 /// A port at which peers connect. Its file is readable while a connection waits.
 ///

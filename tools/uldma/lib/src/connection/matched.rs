@@ -15,15 +15,19 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::Connection;
-use crate::chunk::{Chunk, Chunks};
-use crate::deadline::nanoseconds;
-use crate::entry::Entry;
-use crate::spin::{repeat, Poller};
-use crate::status::StatusPage;
-use crate::{
-    sys, uapi, Access, Context, ContextOptions, Device, Endpoint, Error, Method, Result, Spin,
-    Ticket,
-};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::method::Method;
+use crate::region::chunk::{Chunk, Chunks};
+use crate::region::entry::{Access, Entry};
+use crate::sys;
+use crate::sys::uapi;
+use crate::transfer::context::{Context, ContextOptions};
+use crate::transfer::endpoint::Endpoint;
+use crate::transfer::status::StatusPage;
+use crate::transfer::ticket::Ticket;
+use crate::wait::deadline::nanoseconds;
+use crate::wait::spin::{repeat, Poller, Spin};
 
 /// Limit of posted buffers of one direction, as of those that are posted by calls.
 const MAX_BUFFERS: usize = uapi::ULDMA_CONN_MAX_BUFFERS as usize;
@@ -501,14 +505,14 @@ fn spin(poller: &mut Poller, ready: impl Fn() -> Option<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::tests::{context_of, Memory};
+    use crate::transfer::context::tests::{context_of, Memory};
 
     #[test]
     fn both_halves_poll_for_what_the_device_costs() {
         // Longer than a wake-up by a timer can be.
         let completion = Duration::from_secs(1);
         let device = Device::mute_after(completion);
-        let expected = crate::ticks::of(completion);
+        let expected = crate::wait::ticks::of(completion);
         let memory = Memory::new();
         let context = context_of(device.clone(), Method::Queue, &memory);
         let endpoint = Endpoint::mute(&device);

@@ -5,7 +5,9 @@
 
 mod connect;
 mod info;
+pub(crate) mod link;
 mod listener;
+pub mod loopback;
 mod matched;
 mod offer;
 mod pool;
@@ -26,11 +28,14 @@ use nix::poll::{poll, PollFd, PollFlags};
 use self::matched::{Agreement, Awaited, ReceiveRing, SendQueue};
 use self::receipt::Receipts;
 use self::ring::Rings;
-use crate::chunk::{Chunk, Chunks};
-use crate::deadline::{poll_timeout, Deadline};
-use crate::link::WindowLink;
-use crate::wakeup::LONGEST_SLEEP;
-use crate::{sys, uapi, Device, Error, Result};
+use crate::connection::link::WindowLink;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::region::chunk::{Chunk, Chunks};
+use crate::sys;
+use crate::sys::uapi;
+use crate::wait::deadline::{poll_timeout, Deadline};
+use crate::wait::wakeup::LONGEST_SLEEP;
 
 pub use connect::ConnectOptions;
 pub use info::{ConnectionInfo, ConnectionState};

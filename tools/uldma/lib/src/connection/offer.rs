@@ -6,8 +6,9 @@
 use std::fmt;
 
 use super::receipt;
+use crate::error::{Error, Result};
 use crate::ring::layout;
-use crate::{uapi, Error, Result};
+use crate::sys::uapi;
 
 /// The byte of a stream's private data that says if it takes part in receipts.
 const RECEIPTS: usize = 8;

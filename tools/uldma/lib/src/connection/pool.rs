@@ -12,8 +12,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::{Connection, Rejected};
-use crate::chunk::{Chunk, Chunks};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use crate::region::chunk::{Chunk, Chunks};
 
 /// The operations of a connection that buffers need; tests implement them by a queue.
 pub(super) trait ChunkTransport {

@@ -8,8 +8,10 @@ use std::task::Poll;
 use nix::errno::Errno;
 
 use super::{lock, Connection, Posted, Unsent};
-use crate::chunk::{Chunk, Chunks};
-use crate::{sys, uapi, Error, Result};
+use crate::error::{Error, Result};
+use crate::region::chunk::{Chunk, Chunks};
+use crate::sys;
+use crate::sys::uapi;
 
 impl Connection {
     pub(super) fn receive(&self, most: usize, flags: u32) -> Result<Poll<Option<Chunk>>> {

@@ -11,12 +11,12 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Connection, ConnectionInfo, ConnectionState};
-use crate::deadline::Deadline;
-use crate::event::Counts;
+use crate::device::event::Counts;
+use crate::error::Result;
 use crate::ring::{Inbound, Outbound, Violation};
-use crate::wakeup::LONGEST_SLEEP;
+use crate::wait::deadline::Deadline;
+use crate::wait::wakeup::LONGEST_SLEEP;
 use crate::window::{InboundSegment, OutboundSegment};
-use crate::Result;
 
 /// The word with the bytes that the writer's program has taken.
 const TAKEN: usize = 0;

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::deadline::Deadline;
-use crate::link::Link;
+use crate::connection::link::Link;
+use crate::error::{Error, Result};
 use crate::ring::{layout, Consumer, Producer, Pushed, RingError, Violation};
-use crate::spin::{repeat, Poller};
-use crate::wakeup::LONGEST_SLEEP;
-use crate::{Error, Result};
+use crate::wait::deadline::Deadline;
+use crate::wait::spin::{repeat, Poller};
+use crate::wait::wakeup::LONGEST_SLEEP;
 
 /// Bytes of the longest record, so that the reader copies while the writer does.
 const LONGEST: u64 = 64 << 10;

@@ -11,10 +11,11 @@ use nix::errno::Errno;
 use super::pool::{ReceiveBuffers, SendBuffers};
 use super::ring::{self, RingReceiver, RingSender};
 use super::{Connection, ConnectionKind, Offer};
-use crate::link::WindowLink;
+use crate::connection::link::{Link, WindowLink};
+use crate::error::{Error, Result};
+use crate::region::chunk::Chunk;
 use crate::ring::layout;
-use crate::spin::Poller;
-use crate::{Chunk, Error, Link, Result, Spin};
+use crate::wait::spin::{Poller, Spin};
 
 /// Sizes of a stream's buffers, see [`Connection::into_stream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

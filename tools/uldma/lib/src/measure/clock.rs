@@ -2,7 +2,7 @@
 
 //! A clock that is cheap to read.
 
-use crate::ticks::Rate;
+use crate::wait::ticks::Rate;
 
 /// A running clock. Its readings are in ticks, whose length [`Clock::rate`] returns.
 ///

@@ -10,10 +10,12 @@ use std::hint::black_box;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
-use crate::exchange::ExchangeSlots;
-use crate::heap::{Area, Part};
-use crate::ticks::Rate;
-use crate::{Device, Error, ExchangeBuffer, MessageOptions, Result};
+use crate::device::heap::{Area, Part};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::message::MessageOptions;
+use crate::region::exchange::{ExchangeBuffer, ExchangeSlots};
+use crate::wait::ticks::Rate;
 
 /// Bytes of the longest message.
 const LONGEST: usize = 1 << 20;

@@ -4,6 +4,7 @@
 
 mod clock;
 mod exchange;
+pub mod pcic;
 mod pingpong;
 
 pub use clock::Clock;

@@ -5,9 +5,12 @@
 use std::time::Duration;
 
 use super::Clock;
-use crate::deadline::Deadline;
-use crate::ring::{layout::PROBE, Inbound, Outbound};
-use crate::{Channel, Link, Result};
+use crate::channel::Channel;
+use crate::connection::link::Link;
+use crate::error::Result;
+use crate::ring::layout::PROBE;
+use crate::ring::{Inbound, Outbound};
+use crate::wait::deadline::Deadline;
 
 /// Polls between two readings of the time.
 const LOOKS: u32 = 1 << 16;
@@ -109,7 +112,8 @@ impl<L: Link> Channel<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{loopback, Error};
+    use crate::connection::loopback;
+    use crate::error::Error;
 
     #[test]
     fn both_kinds_come_back() {

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{MessageConnection, SentBuffer};
-use crate::{Buffer, Error, Result};
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
 
 /// Sends by `V2P_DMA` from buffers of its own.
 #[derive(Debug)]

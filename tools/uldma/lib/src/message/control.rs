@@ -5,10 +5,12 @@
 use std::time::Duration;
 
 use super::handshake::Handshake;
-use crate::deadline::Deadline;
+use crate::channel::Channel;
+use crate::error::{Error, Result};
 use crate::ring::Violation;
-use crate::status::RECORDS;
-use crate::{Channel, Error, Result, Spin};
+use crate::transfer::status::RECORDS;
+use crate::wait::deadline::Deadline;
+use crate::wait::spin::Spin;
 
 /// The channel, and what the two sides have told each other over it.
 #[derive(Debug)]

@@ -9,8 +9,13 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::options::MessageOptions;
-use crate::deadline::nanoseconds;
-use crate::{sys, uapi, Device, Endpoint, Error, Result, Ticket};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::sys::uapi;
+use crate::transfer::endpoint::Endpoint;
+use crate::transfer::ticket::Ticket;
+use crate::wait::deadline::nanoseconds;
 
 /// Slots of one direction of an endpoint.
 #[derive(Debug)]

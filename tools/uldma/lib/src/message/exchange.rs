@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use crate::exchange::ExchangeSlots;
-use crate::heap::{Area, Part};
-use crate::{Device, Error, Result, Ticket};
+use crate::device::heap::{Area, Part};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::region::exchange::ExchangeSlots;
+use crate::transfer::ticket::Ticket;
 
 /// What a connection has done by `PEX_DMA`, and what it has copied instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

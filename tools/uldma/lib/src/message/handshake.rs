@@ -3,8 +3,11 @@
 //! The first message over the channel of a message connection: each side names its endpoint.
 
 use super::notice::{Named, PutArea};
+use crate::error::name::Name;
+use crate::error::Result;
+use crate::message::ReceiveTechnique;
 use crate::ring::Violation;
-use crate::{EndpointName, Name, ReceiveTechnique, Result};
+use crate::transfer::endpoint::EndpointName;
 
 /// What one side sends first: 52 bytes, little-endian.
 ///

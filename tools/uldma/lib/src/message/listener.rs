@@ -5,8 +5,12 @@
 use std::time::Duration;
 
 use super::offer;
-use crate::deadline::Deadline;
-use crate::{Channel, Device, Listener, MessageConnection, MessageOptions, Result};
+use crate::channel::Channel;
+use crate::connection::Listener;
+use crate::device::Device;
+use crate::error::Result;
+use crate::message::{MessageConnection, MessageOptions};
+use crate::wait::deadline::Deadline;
 
 /// A listener for message connections.
 #[derive(Debug)]

@@ -46,13 +46,17 @@ pub use self::sending::{Sent, SentBuffer};
 pub use self::technique::{ReceiveTechnique, SendTechnique};
 use self::window::Window;
 use self::window_slots::Pio;
-use crate::deadline::Deadline;
-use crate::region::Registered;
+use crate::channel::Channel;
+use crate::connection::{ConnectOptions, ConnectionKind, Offer};
+use crate::device::Device;
+use crate::error::peer::Peer;
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
+use crate::region::{Region, Registered};
 use crate::ring::Violation;
-use crate::{
-    Buffer, Channel, ConnectOptions, ConnectionKind, Device, Endpoint, EndpointName, Error, Offer,
-    Peer, Region, Result, Spin,
-};
+use crate::transfer::endpoint::{Endpoint, EndpointName};
+use crate::wait::deadline::Deadline;
+use crate::wait::spin::Spin;
 
 /// Bytes of each ring of the channel.
 const CONTROL: u64 = 4096;

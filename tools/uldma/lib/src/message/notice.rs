@@ -2,7 +2,7 @@
 
 //! What two sides tell each other about puts: the memory, in the handshake, and a notice after each.
 
-use crate::Name;
+use crate::error::name::Name;
 
 /// Memory into which a side lets its peer put bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,13 @@
 //! Options of message connections.
 
 use super::notice::Put;
-use crate::status::RECORDS;
-use crate::{Access, Buffer, Device, Error, ReceiveTechnique, Region, Result, SendTechnique};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
+use crate::message::{ReceiveTechnique, SendTechnique};
+use crate::region::entry::Access;
+use crate::region::Region;
+use crate::transfer::status::RECORDS;
 
 /// Options of a message connection. The two sides choose independently of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,18 @@
 
 use super::notice::{Named, Put, PutArea};
 use super::options::MessageOptions;
-use crate::deadline::Deadline;
-use crate::export::Import;
-use crate::region::Registered;
+use crate::device::Device;
+use crate::error::name::Name;
+use crate::error::peer::Peer;
+use crate::error::Result;
+use crate::memory::buffer::Buffer;
+use crate::message::ReceiveTechnique;
+use crate::region::entry::Access;
+use crate::region::export::Import;
+use crate::region::{Region, Registered};
 use crate::ring::Violation;
-use crate::status::RECORDS;
-use crate::{Access, Buffer, Device, Name, Peer, ReceiveTechnique, Region, Result};
+use crate::transfer::status::RECORDS;
+use crate::wait::deadline::Deadline;
 
 /// The memory into which the peer puts bytes, and the name by which it imports it.
 #[derive(Debug)]

@@ -9,10 +9,16 @@ use super::copied::Copied;
 use super::driver_slots::DriverSlots;
 use super::exchange::Exchanges;
 use super::window_slots::WindowSlots;
-use crate::exchange::ExchangeSlots;
-use crate::region::Registered;
-use crate::status::RECORDS;
-use crate::{uapi, Access, Buffer, Context, Device, Endpoint, Error, Reception, Region, Result};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
+use crate::region::entry::Access;
+use crate::region::exchange::ExchangeSlots;
+use crate::region::{Region, Registered};
+use crate::sys::uapi;
+use crate::transfer::context::Context;
+use crate::transfer::endpoint::{Endpoint, Reception};
+use crate::transfer::status::RECORDS;
 
 /// Pieces of messages that a connection has received by `REDIRECT`. Each slot has one piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,7 +199,7 @@ impl Receiver {
         };
         // Those that have arrived count, too: their records must not be overwritten.
         if buffers.len() as u64 >= RECORDS || endpoint.room() == 0 {
-            return Err(crate::Refusal::QueueFull.into());
+            return Err(crate::method::refusal::Refusal::QueueFull.into());
         }
         let region = device.register(buffer, Access::Write)?;
         endpoint.post(&region, 0, region.length())?;

@@ -10,10 +10,15 @@ use super::copied::Copied;
 use super::driver_slots::DriverSlots;
 use super::notice::Put;
 use super::window_slots::WindowSlots;
-use crate::descriptor::Order;
-use crate::region::{Borrowed, Registered};
-use crate::status::RECORDS;
-use crate::{Buffer, Completion, Context, Endpoint, Error, Refusal, Region, Result, Ticket};
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
+use crate::method::refusal::Refusal;
+use crate::region::{Borrowed, Region, Registered};
+use crate::transfer::context::Context;
+use crate::transfer::descriptor::Order;
+use crate::transfer::endpoint::Endpoint;
+use crate::transfer::status::{Completion, RECORDS};
+use crate::transfer::ticket::Ticket;
 
 /// The result of a message whose sender asks for it; empty while no piece of it has failed.
 type Fate = Arc<OnceLock<Completion>>;

@@ -13,11 +13,14 @@ use super::copied::Copied;
 use super::handshake::Handshake;
 use super::sending::{part, pieces};
 use super::MessageOptions;
-use crate::deadline::Deadline;
+use crate::channel::Channel;
+use crate::connection::link::{Link, WindowLink};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::message::{ReceiveTechnique, SendTechnique};
 use crate::ring::Violation;
-use crate::{
-    Channel, Device, Error, Link, ReceiveTechnique, Result, SendTechnique, Spin, WindowLink,
-};
+use crate::wait::deadline::Deadline;
+use crate::wait::spin::Spin;
 
 /// Bytes of the largest ring.
 const LARGEST: u64 = 1 << 20;
@@ -265,7 +268,8 @@ impl<L: Link> Pieces<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loopback::{self, Loopback};
+    use crate::connection::loopback;
+    use crate::connection::loopback::Loopback;
 
     const PATIENCE: Duration = Duration::from_secs(20);
     const PIECE: usize = 16;

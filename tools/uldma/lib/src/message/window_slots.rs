@@ -9,9 +9,14 @@ use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
 use super::options::MessageOptions;
+use crate::device::Device;
+use crate::error::peer::Peer;
+use crate::error::{Error, Result};
+use crate::message::{ReceiveTechnique, SendTechnique};
 use crate::mmio::{acquire_barrier, publish_barrier};
-use crate::sys::Mapping;
-use crate::{sys, uapi, Access, Device, Error, Peer, ReceiveTechnique, Result, SendTechnique};
+use crate::region::entry::Access;
+use crate::sys;
+use crate::sys::{uapi, Mapping};
 
 /// Slots of one direction, which the peer could write.
 #[derive(Debug)]

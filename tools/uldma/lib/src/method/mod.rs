@@ -5,11 +5,10 @@
 //! [`Method`] names them. The other files of this folder have the accesses of each method, in the
 //! paper's order; [`crate::Context`] selects one of them.
 
-#[cfg(test)]
-mod disassembly;
 pub(crate) mod extended_shadow;
 pub(crate) mod key;
 pub(crate) mod pal;
+pub(crate) mod refusal;
 pub(crate) mod repeated;
 pub(crate) mod shrimp_1;
 pub(crate) mod single_store;
@@ -17,7 +16,7 @@ pub(crate) mod single_store;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::uapi;
+use crate::sys::uapi;
 
 /// A way to start transfers, of those that *User-Level DMA without Operating System Kernel
 /// Modification* compares and a few more.

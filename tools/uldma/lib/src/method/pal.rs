@@ -7,8 +7,8 @@
 //! may call. Linux has restartable sequences instead, which are *cooperative*: programs that use
 //! them do not disturb each other, but programs that do not use them are not stopped.
 
+use crate::method::refusal::Refusal;
 use crate::mmio::{Register, RegisterAddress, RestartableThread};
-use crate::Refusal;
 
 /// Limit of interruptions in a row.
 const MOST: u32 = 1000;

@@ -6,8 +6,9 @@
 //! Each load is checked at once, and any value but the expected one restarts the sequence from its
 //! first access. The paper retries without limit; here the number of attempts is limited.
 
+use crate::method::refusal::Refusal;
 use crate::mmio::Register;
-use crate::{uapi, Refusal};
+use crate::sys::uapi;
 
 /// Number of accesses of the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 //! The paper's access is an atomic exchange that carries the size as data. Guests' exchanges do not
 //! reach an emulated device as one access, so here the size is in the address.
 
+use crate::method::refusal::Refusal;
 use crate::mmio::Register;
-use crate::Refusal;
 
 /// Granularity of sizes in bytes.
 const STEP: u64 = 8;

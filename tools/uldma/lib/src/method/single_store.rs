@@ -5,8 +5,9 @@
 //! No load follows, so the thread does not wait for the device at all. Each store takes the next
 //! ticket, even if the device refuses it; the status page has the result.
 
+use crate::method::refusal::Refusal;
 use crate::mmio::Register;
-use crate::{uapi, Refusal};
+use crate::sys::uapi;
 
 /// Addresses and lengths are multiples of this.
 pub(crate) const UNIT: u64 = 8;

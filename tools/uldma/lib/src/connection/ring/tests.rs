@@ -5,9 +5,11 @@
 use std::time::Instant;
 
 use super::*;
-use crate::loopback::{self, Loopback};
+use crate::connection::loopback;
+use crate::connection::loopback::Loopback;
 use crate::ring::Duplex;
-use crate::{wakeup, Spin};
+use crate::wait::spin::Spin;
+use crate::wait::wakeup;
 
 const CAPACITY: u64 = 256;
 const LONG: Duration = Duration::from_secs(60);

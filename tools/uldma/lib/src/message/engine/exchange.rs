@@ -8,11 +8,12 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use super::{destination, Engine};
-use crate::deadline::Deadline;
-use crate::heap::{Area, Part};
+use crate::device::heap::{Area, Part};
+use crate::error::{Error, Result};
 use crate::message::exchange::{ExchangeStats, Reason};
 use crate::message::sending::Target;
-use crate::{Error, Result, Ticket};
+use crate::transfer::ticket::Ticket;
+use crate::wait::deadline::Deadline;
 
 impl Engine {
     pub(crate) fn exchange_stats(&self) -> ExchangeStats {

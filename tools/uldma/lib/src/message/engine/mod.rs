@@ -20,12 +20,20 @@ use super::put_memory::{Inbound, Outbound};
 use super::receiving::{Receiver, Redirections};
 use super::sending::{Destination, Sender, Target};
 use super::window_slots::{Pio, WindowSlots};
-use crate::deadline::Deadline;
+use crate::device::Device;
+use crate::error::peer::Peer;
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
+use crate::message::{ReceiveTechnique, SendTechnique};
+use crate::method::refusal::Refusal;
+use crate::method::Method;
+use crate::region::entry::Access;
 use crate::ring::Violation;
-use crate::{
-    Access, Buffer, Context, ContextOptions, Device, Endpoint, Error, Method, Peer,
-    ReceiveTechnique, Refusal, Result, SendTechnique, Spin, Ticket,
-};
+use crate::transfer::context::{Context, ContextOptions};
+use crate::transfer::endpoint::Endpoint;
+use crate::transfer::ticket::Ticket;
+use crate::wait::deadline::Deadline;
+use crate::wait::spin::Spin;
 
 /// The reason for which `PIO` is refused.
 const NO_WINDOW: &str = "the device cannot reach the window";

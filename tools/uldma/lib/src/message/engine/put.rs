@@ -11,16 +11,18 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::Engine;
-use crate::deadline::Deadline;
+use crate::error::{Error, Result};
 use crate::message::control::Control;
 use crate::message::notice::{Put, PutArea};
 use crate::message::put_memory::{Inbound, Outbound};
 use crate::message::receiving::check;
 use crate::message::sending::{length_of, Sent, Target};
-use crate::region::Registered;
+use crate::message::ReceiveTechnique;
+use crate::method::refusal::Refusal;
+use crate::region::{Region, Registered};
 use crate::ring::Violation;
-use crate::status::RECORDS;
-use crate::{Error, ReceiveTechnique, Refusal, Region, Result};
+use crate::transfer::status::RECORDS;
+use crate::wait::deadline::Deadline;
 
 /// The reason for which a call is refused where the sender names places.
 const PLACES: &str = "the sender names the place: use put and receive_put";

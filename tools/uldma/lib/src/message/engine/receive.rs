@@ -5,10 +5,13 @@
 use std::time::Duration;
 
 use super::Engine;
-use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
 use crate::message::receiving::check;
-use crate::wakeup::LONGEST_SLEEP;
-use crate::{Buffer, Error, ReceiveTechnique, Reception, Result};
+use crate::message::ReceiveTechnique;
+use crate::transfer::endpoint::Reception;
+use crate::wait::deadline::Deadline;
+use crate::wait::wakeup::LONGEST_SLEEP;
 
 impl Engine {
     /// Posts a buffer for one message, by `V2P_DMA`. It is pinned until it is received.

@@ -6,9 +6,12 @@
 use std::time::Duration;
 
 use super::Engine;
-use crate::deadline::Deadline;
+use crate::error::Result;
 use crate::message::receiving::Redirections;
-use crate::{Access, Reception, Refusal, Result};
+use crate::method::refusal::Refusal;
+use crate::region::entry::Access;
+use crate::transfer::endpoint::Reception;
+use crate::wait::deadline::Deadline;
 
 /// Time by which a call may end late, if the device moves a message to its memory.
 const GRACE: Duration = Duration::from_secs(1);

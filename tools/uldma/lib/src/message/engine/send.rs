@@ -7,11 +7,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::{destination, Engine};
-use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::memory::buffer::Buffer;
 use crate::message::driver_slots::DriverSlots;
 use crate::message::sending::{length_of, part, Kept, Piece, Sent, SentBuffer, Target, Via};
+use crate::message::SendTechnique;
+use crate::method::refusal::Refusal;
+use crate::region::entry::Access;
 use crate::region::{Borrowed, Registered};
-use crate::{Access, Buffer, Refusal, Result, SendTechnique};
+use crate::wait::deadline::Deadline;
 
 impl Engine {
     /// Sends a message, whose bytes may be changed when this returns. By `PIO` and `COPY_DMA` this
