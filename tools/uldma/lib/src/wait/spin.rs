@@ -17,8 +17,8 @@ mod simulation;
 pub enum Spin {
     /// They sleep at once.
     Never,
-    /// About as long as sleeping and waking takes, which the library measures: on this machine, and
-    /// for a [`Channel`](crate::Channel) over its link, after the handshake.
+    /// About as long as sleeping and waking takes: on this machine, as the library measures it, and for
+    /// a [`Channel`](crate::Channel) over its link, as the driver does.
     ///
     /// The processor's time is at most twice that of the best choice, and where a peer answers
     /// faster than a wake-up, both sides find its messages by polling.
