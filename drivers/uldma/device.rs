@@ -529,8 +529,9 @@ impl Handler for Shared {
         if let Some(network) = &self.network {
             network.driver().link_down(network, peer);
         }
-        self.segments.revoke(&self.segment_ctx(), peer);
+        // A program that maps a ring meanwhile is found by the second, or sees that it is over by the first.
         self.connections.cut(peer);
+        self.segments.revoke(&self.segment_ctx(), peer);
         self.worker.release();
         self.for_each_file(|open_file| open_file.link_changed(self.link.is_up()));
     }

@@ -102,6 +102,8 @@ impl Connection {
                 self.fail(&mut state);
             }
         }
+        // What this turn has ended is told when the ring of the peer is revoked, which the next one does.
+        turn.more |= state.closing.has_begun() && state.writes_ring();
         if turn.progress {
             if phase == state.phase {
                 self.wake_if_ready(&mut state);

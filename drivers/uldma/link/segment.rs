@@ -320,19 +320,6 @@ impl Segment {
         }
     }
 
-    /// Revokes the mappings of a segment that is in the section of a peer. Returns 1 if the peer gets an
-    /// offer back for that, otherwise 0.
-    fn revoke_writer(&self, ctx: &SegmentCtx<'_>) -> u32 {
-        match self.role {
-            Role::Created(_) | Role::Ring(Side::Own) => 0,
-            Role::Attached => u32::from(self.revoke(ctx)),
-            Role::Ring(Side::Peer) => {
-                self.revoke(ctx);
-                0
-            }
-        }
-    }
-
     /// Revokes the mappings. Returns false if that was done before. The lock of the segments is held.
     fn revoke(&self, ctx: &SegmentCtx<'_>) -> bool {
         if !self.is_offered() {
@@ -579,9 +566,12 @@ impl Segments {
         };
         let mut state = self.state.lock();
         let mut count = 0;
-        state
-            .segments
-            .at(peer, place, |segment| count += segment.revoke_writer(ctx));
+        state.segments.at(peer, place, |segment| {
+            // A late message about an earlier segment says nothing about a ring in its place.
+            if segment.role == Role::Attached {
+                count += u32::from(segment.revoke(ctx));
+            }
+        });
         if count > 0 {
             state.give_back(ctx, peer, offset, count);
         }
@@ -618,7 +608,7 @@ impl Segments {
             unreported.clear();
         }
         state.segments.of_node(peer, |segment| {
-            segment.revoke_writer(ctx);
+            segment.revoke(ctx);
         });
         state.ring_created(peer, |_| ());
     }

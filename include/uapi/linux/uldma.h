@@ -1645,8 +1645,8 @@ struct uldma_conn_query {
  * @ring_length and both sections had room, within the shares of those who pay: the user
  * of each side, and at the listener the peer, too. Otherwise ENOENT, and the programs do
  * without. What lies in a ring is theirs to agree about. ENOTCONN without a connection;
- * EBUSY while the open file has a segment of that ring. A one-shot listener waits for
- * its connection, unless the file is O_NONBLOCK (EAGAIN).
+ * EBUSY while the open file has a segment of that ring that has not ended. A one-shot
+ * listener waits for its connection, unless the file is O_NONBLOCK (EAGAIN).
  *
  * No other process and no other node reaches a ring; each can be mapped by its
  * connection's open file only. Rings end with the connection. When the peer disconnects,

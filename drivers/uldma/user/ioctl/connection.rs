@@ -220,6 +220,7 @@ pub(super) fn ring(open_file: ArcBorrow<'_, OpenFile>, user: &User, nonblock: bo
     }
     zero(arg.reserved)?;
     open_file.check_space()?;
+    open_file.shared.gate.check()?;
     let side = match arg.flags & uapi::ULDMA_RING_PEER {
         0 => Side::Own,
         _ => Side::Peer,
