@@ -24,6 +24,8 @@ TERMINAL = "/dev/ttyS0"
 FILE_BYTES = 16 << 20
 # At one server, at once.
 PINGS = 3
+# More than any ring.
+STREAM_BYTES = 1 << 20
 # Exit status.
 USAGE = 2
 TIMED_OUT = 4
@@ -135,6 +137,24 @@ def peers_that_are_killed_are_told(pair: Cluster) -> None:
     finally:
         listener.end()
         sender.end()
+
+
+@case_of(LOOPBACK)
+def rings_of_two_sizes_carry_a_stream(pair: Cluster) -> None:
+    """Each side of a stream receives in a ring of its own size, whatever that of the other is."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    a.node.check(f"head -c {STREAM_BYTES} /dev/urandom >/tmp/sent")
+    for here, there in (("16K", "256K"), ("256K", "16K")):
+        command = f"listen {PORT} --ring --capacity {there} {LIMIT} </dev/null >/tmp/came"
+        listener = b.spawn(command)
+        try:
+            options = f"--wait --ring --capacity {here} {LIMIT}"
+            a.check(f"connect {b.number} {PORT} {options} </tmp/sent")
+            expect(listener.wait(END_TIMEOUT).rc == 0, listener.text("err"))
+        finally:
+            listener.end()
+        a.node.check("cmp /tmp/sent /tmp/came")
 
 
 @case_of(LOOPBACK)

@@ -171,7 +171,7 @@ pub(crate) fn receive(
     progress: &Progress,
 ) -> Result<Report> {
     let (start, calls) = (Instant::now(), uldma::calls());
-    let mut bytes = vec![0; channel.max_message()];
+    let mut bytes = vec![0; channel.max_received()];
     let (mut received, mut messages) = (0_u64, 0);
     loop {
         let length = channel.receive(&mut bytes, FOREVER).map_err(ended)?;

@@ -87,7 +87,7 @@ impl<L: Link> Channel<L> {
     }
 
     /// Returns the largest number of bytes of a message of the peer.
-    pub(crate) fn max_received(&self) -> usize {
+    pub fn max_received(&self) -> usize {
         self.rings.max_received()
     }
 
@@ -384,7 +384,7 @@ impl<L: Link> Channel<L> {
     ///
     /// [`Error::Timeout`], [`Error::Violation`].
     pub fn wait_closed(&mut self, timeout: Duration) -> Result<()> {
-        let mut sink = vec![0; self.max_message()];
+        let mut sink = vec![0; self.max_received()];
         let deadline = Deadline::after(timeout);
         loop {
             match self.receive(&mut sink, deadline.left()) {

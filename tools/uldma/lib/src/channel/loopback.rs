@@ -143,3 +143,13 @@ fn odd_capacities_are_refused() {
         ));
     }
 }
+
+#[test]
+fn the_end_is_awaited_by_a_side_with_a_smaller_ring_to_the_peer() {
+    let (left, right) = pair(256);
+    let mut left = Channel::of(left, (256, 64)).unwrap();
+    let mut right = Channel::of(right, (64, 256)).unwrap();
+    left.send(&[1; 200], LONG).unwrap();
+    drop(left);
+    right.wait_closed(LONG).unwrap();
+}
