@@ -529,7 +529,7 @@ impl Handler for Shared {
         if let Some(network) = &self.network {
             network.driver().link_down(network, peer);
         }
-        // A program that maps a ring meanwhile is found by the second, or sees that it is over by the first.
+        // In this order: a call that maps a ring meanwhile sees the end, or revoke() finds its segment.
         self.connections.cut(peer);
         self.segments.revoke(&self.segment_ctx(), peer);
         self.worker.release();

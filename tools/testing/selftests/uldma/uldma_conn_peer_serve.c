@@ -203,7 +203,7 @@ int conn_peer_serve(void)
 		return listener;
 	if (!order || !answer)
 		return -ENOMEM;
-	/* Those who give orders ask for no ring; a hostile peer does. */
+	/* The tests, which give orders, ask for no ring; a hostile peer does. */
 	ret = conn_listen_as(listener, ORDER_PORT, 4, 0, 1);
 	if (ret)
 		return ret;
