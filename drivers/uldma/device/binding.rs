@@ -106,6 +106,7 @@ impl Drop for Binding<'_> {
         shared.worker.wind_down();
         // No call is inside the gate from here on.
         self.keeper = None;
+        shared.sched_notify.tear_down();
         shared.link.end(hw, &**shared);
         shared.for_each_file(Events::gone);
         shared.mmap_offsets.mapping().zap_all();

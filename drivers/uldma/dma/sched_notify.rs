@@ -6,7 +6,9 @@
 //! combined. The papers modified the context switch of the kernel for that; this driver uses the
 //! `sched_switch` tracepoint.
 //!
-//! The tracepoint is registered only while a context needs it.
+//! A probe of the tracepoint changes the text of the scheduler, for which every CPU is interrupted several
+//! times, and its end waits for a grace period. So that no process can repeat that, the probe that the first
+//! such context registers stays until the driver is unbound.
 
 use kernel::{
     new_mutex,
@@ -92,18 +94,13 @@ impl Switched for RunningContexts {
     }
 }
 
-/// The hook into context switches, which is registered while there are users.
-struct SwitchHook {
-    users: usize,
-    registration: Option<Registration<RunningContexts>>,
-}
-
 /// The contexts of a device that need notification.
 #[pin_data]
 pub(crate) struct SchedNotify {
     table: Arc<RunningContexts>,
+    /// The probe, from the first context on that needed it.
     #[pin]
-    state: Mutex<SwitchHook>,
+    state: Mutex<Option<Registration<RunningContexts>>>,
 }
 
 impl SchedNotify {
@@ -120,14 +117,10 @@ impl SchedNotify {
             entries: [const { SpaceContext::none() }; SPACES],
             reported,
         };
-        let state = SwitchHook {
-            users: 0,
-            registration: None,
-        };
         let table = Arc::new(table, GFP_KERNEL)?;
         Ok(pin_init!(Self {
             table,
-            state <- new_mutex!(state, "uldma::SchedNotify::state"),
+            state <- new_mutex!(None, "uldma::SchedNotify::state"),
         }))
     }
 
@@ -152,42 +145,36 @@ impl SchedNotify {
         let entry = entry.ok_or(EBUSY)?;
         entry.context.store(context, Relaxed);
         entry.mm.store(mm, Release);
-        match &state.registration {
-            Some(registration) => registration.refresh(),
-            None => match Registration::new(self.table.clone()) {
-                Ok(registration) => state.registration = Some(registration),
-                Err(err) => {
-                    entry.mm.store(0, Relaxed);
-                    return Err(err);
-                }
-            },
+        if let Some(registration) = &*state {
+            registration.refresh();
+            return Ok(());
         }
-        state.users += 1;
+        match Registration::new(self.table.clone()) {
+            Ok(registration) => *state = Some(registration),
+            Err(err) => {
+                entry.mm.store(0, Relaxed);
+                return Err(err);
+            }
+        }
         Ok(())
     }
 
-    /// Ends the notifications for an address space, if there are any. The last one waits for a grace
-    /// period, in which no call on another context waits for the caller.
+    /// Ends the notifications for an address space, if there are any.
     pub(crate) fn remove(&self, mm: usize) {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let mut entries = self.table.entries.iter();
         let Some(entry) = entries.find(|entry| entry.mm.load(Relaxed) == mm) else {
             return;
         };
         entry.mm.store(0, Relaxed);
-        if let Some(registration) = &state.registration {
+        if let Some(registration) = &*state {
             registration.refresh();
         }
-        state.users -= 1;
-        if state.users > 0 {
-            return;
-        }
-        let mut ended = state.registration.take();
-        if let Some(registration) = &mut ended {
-            registration.stop();
-        }
-        drop(state);
-        // This waits.
-        drop(ended);
+    }
+
+    /// Ends all notifications, for which this waits. The caller has closed the gate, so that no context is made.
+    pub(crate) fn tear_down(&self) {
+        let registration = self.state.lock().take();
+        drop(registration);
     }
 }

@@ -58,14 +58,13 @@ pub(crate) fn possible_cpus() -> u32 {
     unsafe { uldma_possible_cpus() }
 }
 
-/// Notifies `observer` of all switches until [`Registration::stop`].
+/// Notifies `observer` of all switches.
 ///
 /// # Invariants
 ///
-/// While `is_registered`, the probe is registered with `observer` as its data.
+/// The probe is registered with `observer` as its data.
 pub(crate) struct Registration<T: Switched> {
     observer: Arc<T>,
-    is_registered: bool,
 }
 
 impl<T: Switched> Registration<T> {
@@ -79,10 +78,7 @@ impl<T: Switched> Registration<T> {
         // unregistered.
         to_result(unsafe { uldma_sched_switch_register(Self::probe, Self::data(&observer)) })?;
         // INVARIANT: It was registered just now.
-        let this = Self {
-            observer,
-            is_registered: true,
-        };
+        let this = Self { observer };
         this.refresh();
         Ok(this)
     }
@@ -91,16 +87,6 @@ impl<T: Switched> Registration<T> {
     pub(crate) fn refresh(&self) {
         // SAFETY: The data is what `now` expects, and this returns when all CPUs have called it.
         unsafe { uldma_on_each_cpu(Self::now, Self::data(&self.observer)) };
-    }
-
-    /// Ends the notifications, though one may be running still. Dropping the registration waits until none
-    /// is, for a grace period, so it is not dropped under a lock that others take.
-    pub(crate) fn stop(&mut self) {
-        if core::mem::replace(&mut self.is_registered, false) {
-            // SAFETY: By the type invariant the probe is registered with this data, which lives until `drop`
-            // has waited for its last call.
-            unsafe { uldma_sched_switch_unregister(Self::probe, Self::data(&self.observer)) };
-        }
     }
 
     fn data(observer: &Arc<T>) -> *mut c_void {
@@ -140,9 +126,12 @@ impl<T: Switched> Registration<T> {
 }
 
 impl<T: Switched> Drop for Registration<T> {
+    /// Waits for a grace period, so the registration is not dropped under a lock that others take.
     fn drop(&mut self) {
-        self.stop();
-        // SAFETY: May be called from process context, as contexts are ended in.
+        // SAFETY: By the type invariant the probe is registered with this data.
+        unsafe { uldma_sched_switch_unregister(Self::probe, Self::data(&self.observer)) };
+        // The observer lives until the probe has run for the last time.
+        // SAFETY: Called from process context, as it sleeps.
         unsafe { uldma_sched_switch_synchronize() };
     }
 }

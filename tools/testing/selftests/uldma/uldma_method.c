@@ -8,6 +8,7 @@
 
 #include "uldma_harness.h"
 #include "uldma_method.h"
+#include "uldma_trace.h"
 
 /* Contexts made one after the other. More than context switches can report. */
 #define AGAIN 100
@@ -135,6 +136,36 @@ TEST_F(methods, one_sched_notify_context_per_space)
 	}
 	ASSERT_EQ(0, context_create_as(self->fd, methods[0], 0, &c));
 	close(other);
+}
+
+/*
+ * A probe of the scheduler changes its text, for which all CPUs are interrupted,
+ * and its end waits for a grace period: no process may repeat that at will.
+ */
+TEST_F(methods, contexts_made_again_change_no_kernel_text)
+{
+	struct tracer t;
+	struct context c;
+
+	if (access(KPROBES, W_OK))
+		SKIP(return, "the kernel has no tracer of functions");
+	ASSERT_EQ(0, probe("begun", "tracepoint_probe_register"));
+	ASSERT_EQ(0, probe("ended", "tracepoint_probe_unregister"));
+	ASSERT_EQ(0, tracer_make(&t));
+	ASSERT_EQ(0, trace_function(&t, "begun"));
+	ASSERT_EQ(0, trace_function(&t, "ended"));
+	ASSERT_EQ(0, context_create_as(self->fd, ULDMA_METHOD_FLASH, 0, &c));
+	ASSERT_EQ(0, tracer_begin(&t));
+	for (int i = 0; i < 4; i++) {
+		EXPECT_EQ(0, context_destroy(self->fd));
+		EXPECT_EQ(0, context_create_as(self->fd, ULDMA_METHOD_FLASH, 0,
+					       &c));
+	}
+	EXPECT_EQ(0, tracer_stop(&t));
+	EXPECT_EQ(0, traced(&t, ": begun: ", ": ended: "));
+	tracer_end(&t);
+	no_probe("begun");
+	no_probe("ended");
 }
 
 static void create_and_pass(int sock)
