@@ -50,6 +50,10 @@ class Endpoint:
         """Start `uldma`; redirections may follow the arguments."""
         return self.node.spawn(self.command(arguments))
 
+    def spawn_sample(self, program: str, arguments: str) -> Job:
+        """Start a sample, named by language and program."""
+        return self.node.spawn(f"ULDMA_DEVICE={self.path} /samples/{program} {arguments}")
+
     def info(self) -> dict[str, Any]:
         """What the device is and has."""
         [info] = json.loads(self.check("info --json"))["devices"]

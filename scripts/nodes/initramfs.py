@@ -81,6 +81,7 @@ SAMPLE_NAMES = (
     "channels",
     "irregular",
     "ring_shift",
+    "tun",
 )
 # Samples that run on a node as they are.
 SAMPLE_SCRIPTS = ("ppp.sh",)

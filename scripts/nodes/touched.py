@@ -233,7 +233,7 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
 
 TABLE: Mapping[str, tuple[str, ...]] = {
     **{f"drivers/uldma/(?:{files})": (*tests, *UNITS) for files, tests in DRIVER.items()},
-    r"samples/.*": ("nodes:samples",),
+    r"samples/.*": ("nodes:samples", "nodes:tun"),
     r"tools/uldma/(lib|cli|papers/lib)/.*": (
         "nodes:(link|ring|methods|registering|command_line|tun)",
         "nodes:samples",

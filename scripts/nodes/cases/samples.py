@@ -33,11 +33,6 @@ BROADCAST = 1 << 20
 MOST_CALLS = 10000
 
 
-def spawn(end: Endpoint, program: str, arguments: str) -> Job:
-    """Start a sample at an end."""
-    return end.node.spawn(f"ULDMA_DEVICE={end.path} /samples/{program} {arguments}")
-
-
 def serve(end: Endpoint, program: str, arguments: str) -> Job:
     """Start a sample that listens."""
     job = end.node.spawn(f"set -o pipefail; ULDMA_DEVICE={end.path} /samples/{program} {arguments}")
@@ -70,7 +65,7 @@ def pcic(pair: Cluster) -> None:
     sent = a.node.check("sha256sum </tmp/sample")
     for peer in ("", str(b.number), f"uldma{a.device}", f"uldma{a.device}:{b.number}"):
         receiver = serve(b, "c/pcic_recv", f"{PORT} | sha256sum")
-        output(spawn(a, "c/pcic_send", f"{peer} {PORT} </tmp/sample"))
+        output(a.spawn_sample("c/pcic_send", f"{peer} {PORT} </tmp/sample"))
         expect(output(receiver) == sent, f"the file has arrived changed by {peer!r}")
 
 
@@ -80,7 +75,7 @@ def connection(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     receiver = serve(b, "rust/connection", f"{PORT}")
-    output(spawn(a, "rust/connection", f"{PORT} {b.number}"))
+    output(a.spawn_sample("rust/connection", f"{PORT} {b.number}"))
     expect(f"received 1048576 bytes from node {a.number}" in output(receiver), "not received")
 
 
@@ -90,7 +85,7 @@ def channels(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     server = serve(b, "rust/channels", f"{PORT}")
-    clients = [spawn(a, "rust/channels", f"{PORT} {b.number}") for _ in range(CLIENTS)]
+    clients = [a.spawn_sample("rust/channels", f"{PORT} {b.number}") for _ in range(CLIENTS)]
     for client in clients:
         said = output(client)
         found = re.fullmatch(r"(\d+) round trips with (\d+) system calls\n", said)
@@ -102,8 +97,7 @@ def channels(pair: Cluster) -> None:
 def shift(ends: list[Endpoint], technique: str) -> None:
     """Run the ring over two ends."""
     jobs = [
-        spawn(
-            ends[rank % 2],
+        ends[rank % 2].spawn_sample(
             "rust/ring_shift",
             f"{technique} {rank} {RANKS} {ends[(rank + 1) % 2].number}",
         )
@@ -140,7 +134,7 @@ def irregular(pair: Cluster) -> None:
         if (sending, receiving) == REFUSED:
             continue
         server = serve(b, "rust/irregular", f"{sending} {receiving} {PORT}")
-        client = spawn(a, "rust/irregular", f"{sending} {receiving} {PORT} {b.number}")
+        client = a.spawn_sample("rust/irregular", f"{sending} {receiving} {PORT} {b.number}")
         try:
             counts = {output(job) for job in (client, server)}
             expect(len(counts) == 1, f"{counts}")
@@ -155,7 +149,7 @@ def broadcast(pair: Cluster) -> None:
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
     receiver = serve(b, "rust/broadcast", "receive")
-    output(spawn(a, "rust/broadcast", "send"))
+    output(a.spawn_sample("rust/broadcast", "send"))
     said = output(receiver)
     for which in ("first", "second"):
         expect(f"{which} receiver: {BROADCAST} of {BROADCAST} bytes" in said, said)

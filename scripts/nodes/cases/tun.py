@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Packets through a connection: between TUN interfaces by `uldma net --tun`, and by pppd."""
+"""Packets through a connection: between TUN interfaces by the sample, and by pppd."""
 
-import json
 import signal
-from typing import Any
 
 from .. import endpoints, network
 from ..agent import Job
@@ -22,9 +20,6 @@ PPP_NETWORK = "10.119.{}.0/24"
 START_TIMEOUT = 60.0
 END_TIMEOUT = 30.0
 STREAM = 4 << 20
-# Packets that are more than all buffers of a connection and of its ends.
-FLOOD = 4000
-FLOOD_TIMEOUT = 60.0
 VERSION = 2
 MTU = 1500
 # The largest packet that a peer takes, and what it sends, on which the other side ends.
@@ -38,14 +33,14 @@ WRONG = {
 FOREIGN = r"\000\004\001two"
 
 
-def listen(end: Endpoint, options: str = "") -> Job:
+def listen(end: Endpoint, mtu: int = MTU) -> Job:
     """Start a bridge that waits for the other one."""
-    return end.spawn(f"net --tun {NAME} --listen {PORT} --json {options}")
+    return end.spawn_sample("rust/tun", f"{NAME} {mtu} {PORT}")
 
 
-def connect(end: Endpoint, there: Endpoint, options: str = "") -> Job:
+def connect(end: Endpoint, there: Endpoint, mtu: int = MTU) -> Job:
     """Start a bridge that connects to the other one."""
-    return end.spawn(f"net --tun {NAME} --connect {there.number} {PORT} --wait --json {options}")
+    return end.spawn_sample("rust/tun", f"{NAME} {mtu} {PORT} {there.number}")
 
 
 def packets_peer(there: Endpoint, version: int = VERSION, mtu: int = MTU) -> str:
@@ -57,20 +52,10 @@ def wait_up(jobs: list[Job], ends: list[Endpoint]) -> list[Interface]:
     """Wait until both bridges carry packets, and give their interfaces addresses."""
     interfaces = [Interface(end, NAME, network.address_of(end, NETWORK)) for end in ends]
     for job, interface in zip(jobs, interfaces, strict=True):
-        job.wait_output('"mtu"', START_TIMEOUT)
+        job.wait_output("is up", START_TIMEOUT)
         expect(job.running, f"{job.command}: {job.text('err')}")
         interface.up()
     return interfaces
-
-
-def report(job: Job) -> dict[str, Any]:
-    """What a bridge says at its end, which is no failure."""
-    result = job.wait(END_TIMEOUT)
-    expect(result.rc == 0, f"{result}")
-    lines = result.stdout.splitlines()
-    expect(len(lines) == 2, f"{job.command}: {lines}")
-    found: dict[str, Any] = json.loads(lines[1])
-    return found
 
 
 @case_of(USUAL, IVSHMEM)
@@ -79,7 +64,7 @@ def bridge(pair: Cluster) -> None:
     ends = endpoints.of(pair)
     endpoints.wait_up(ends)
     [a, b] = ends
-    jobs = [connect(a, b, "--mtu 9000"), listen(b)]
+    jobs = [connect(a, b, 9000), listen(b, 65535)]
     try:
         here, there = interfaces = wait_up(jobs, ends)
         for interface in interfaces:
@@ -93,11 +78,8 @@ def bridge(pair: Cluster) -> None:
                 sent = iperf(here, there, f"-n {STREAM} {options}")
             expect(sent["end"]["sum_received"]["bytes"] > STREAM // 2, f"{sent['end']}")
         jobs[0].kill(signal.SIGTERM)
-        of_a, of_b = (report(job) for job in jobs)
-        for sender, receiver in ((of_a, of_b), (of_b, of_a)):
-            arrived = receiver["packets_received"] + receiver["dropped"]
-            # The last ones may have been on their way.
-            expect(0 < arrived <= sender["packets_sent"], f"{of_a} {of_b}")
+        for job in jobs:
+            job.wait(END_TIMEOUT)
         for interface in interfaces:
             expect(not interface.exists(), f"{interface} is left behind")
     finally:
@@ -107,15 +89,14 @@ def bridge(pair: Cluster) -> None:
 
 @case_of(USUAL)
 def wrong_peers(pair: Cluster) -> None:
-    """A peer that sends anything else ends the bridge with a reason, within a limit of time."""
+    """A peer that sends anything else ends the bridge, which says why."""
     [a, b] = endpoints.of(pair)
     endpoints.wait_up((a, b))
     for what, (mtu, sent) in WRONG.items():
         job = listen(b)
         a.node.run(f"printf '{sent}' | {packets_peer(b, mtu=mtu)}", START_TIMEOUT)
         result = job.wait(END_TIMEOUT)
-        expect(result.rc == 6, f"{what}: {result}")
-        expect(json.loads(result.stderr)["error"]["message"] != "", f"{what}: {result}")
+        expect(result.rc == 1 and "Error: " in result.stderr, f"{what}: {result}")
     job = listen(b)
     other = a.node.run(a.command(f"connect {b.number} {PORT} --wait </dev/null"), START_TIMEOUT)
     expect(other.rc == 5 and "another kind" in other.stderr, f"{other}")
@@ -123,44 +104,9 @@ def wrong_peers(pair: Cluster) -> None:
     expect(other.rc == 1 and "another version" in other.stderr, f"{other}")
     # The bridge waits for the next peer.
     a.node.check(f"printf '{FOREIGN}' | {packets_peer(b)}", START_TIMEOUT)
-    found = report(job)
-    expect((found["dropped"], found["packets_received"]) == (1, 0), f"{found}")
-    a.node.check("rm -f /tmp/slow && mkfifo /tmp/slow")
-    sent = r"\000\100res"
-    slow = a.node.spawn(f"exec 3<>/tmp/slow; printf '{sent}' >&3; exec {packets_peer(b)} <&3")
-    try:
-        result = listen(b, "--timeout 5").wait(END_TIMEOUT)
-        late = result.rc == 4 and "data from the peer" in result.stderr
-        expect(late, f"a part of a packet, and no more: {result}")
-    finally:
-        slow.end()
+    result = job.wait(END_TIMEOUT)
+    expect(result.rc == 0, f"{result}")
     expect(not Interface(b, NAME, "").exists(), f"{NAME} is left behind")
-
-
-@case_of(USUAL)
-def peer_that_takes_nothing(pair: Cluster) -> None:
-    """A bridge whose packets no process takes any more ends within a limit of time."""
-    [a, b] = endpoints.of(pair)
-    endpoints.wait_up((a, b))
-    a.node.check("rm -f /tmp/full /tmp/open && mkfifo /tmp/full /tmp/open")
-    # Its input does not end: it would disconnect then.
-    peer = a.node.spawn(f"exec 3<>/tmp/full 4<>/tmp/open; exec {packets_peer(b)} <&4 >&3")
-    job = listen(b, "--timeout 5")
-    interface = Interface(b, NAME, network.address_of(b, NETWORK))
-    flood = f"{network.PING} -q -l {FLOOD} -c {FLOOD} -W 1 -s 1400 -I {NAME}"
-    try:
-        job.wait_output('"mtu"', START_TIMEOUT)
-        interface.up()
-        # Once the interface is gone, it sends what is left at its own pace.
-        sender = b.node.spawn(f"{flood} {network.address_of(a, NETWORK)}")
-        try:
-            result = job.wait(FLOOD_TIMEOUT)
-        finally:
-            sender.end()
-        expect(result.rc == 4 and "memory that was sent" in result.stderr, f"{result}")
-    finally:
-        peer.end()
-        job.end()
 
 
 @case_of(USUAL)
@@ -183,7 +129,7 @@ def lost_peer(pair: Cluster) -> None:
         finally:
             for job in jobs:
                 job.end()
-    expect(result.rc == 1 and "reset" in result.stderr, f"{result}")
+    expect(result.rc == 1 and "ECONNRESET" in result.stderr, f"{result}")
 
 
 @case_of(USUAL, IVSHMEM)

@@ -2,7 +2,7 @@
 """The part of nodes bench about the network interface: by adapter and ivshmem, beside its rivals.
 
 All are measured between the same nodes, by the same programs: virtio-net, and IP through a
-connection by `uldma net --tun` and by pppd.
+connection by the sample `tun` and by pppd.
 """
 
 import re
@@ -25,6 +25,8 @@ from . import semantics
 
 PORT = 750
 TUN_NETWORK = "10.118.{}.0/24"
+# A stream needs no segments.
+TUN_MTU = 65535
 PPP_NETWORK = "10.119.{}.0/24"
 # The addresses that a node has by virtio-net, see guest/init.
 VIRTIO_NETWORK = "10.0.0.0/24"
@@ -191,11 +193,11 @@ def measure_way(way: Way) -> list[Figure]:
 
 @contextmanager
 def tun(pair: Cluster, ends: list[Endpoint]) -> Iterator[Way]:
-    """Interfaces of `uldma net --tun`."""
+    """Interfaces of the sample."""
     [here, there] = ends
     jobs = [
-        there.spawn(f"net --tun bridge0 --listen {PORT}"),
-        here.spawn(f"net --tun bridge0 --connect {there.number} {PORT} --wait"),
+        there.spawn_sample("rust/tun", f"bridge0 {TUN_MTU} {PORT}"),
+        here.spawn_sample("rust/tun", f"bridge0 {TUN_MTU} {PORT} {there.number}"),
     ]
     try:
         for job in jobs:

@@ -26,7 +26,7 @@ impl ConnectionKind {
     pub const CHANNEL: Self = Self::of(uapi::ULDMA_KIND_CHANNEL);
     /// Messages into posted memory, with [`MessageConnection`](crate::MessageConnection).
     pub const MESSAGE: Self = Self::of(uapi::ULDMA_KIND_MESSAGE);
-    /// Packets of IP, as `uldma net --tun` carries them.
+    /// Packets of IP, as the sample `tun` carries them.
     pub const PACKETS: Self = Self::of(uapi::ULDMA_KIND_PACKETS);
 
     const fn of(raw: uapi::uldma_conn_kind) -> Self {
