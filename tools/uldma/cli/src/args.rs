@@ -10,12 +10,10 @@ use serde::{Deserialize, Serialize};
 use uldma::{Miss, Name};
 use uldma_papers::registrar::Mode;
 
-mod network;
 mod parse;
 
 use parse::{at_least_one, buffer, exchange_from, seconds, size};
 
-pub(crate) use network::Net;
 pub(crate) use parse::ExchangeFrom;
 
 const EXIT_CODES: &str = "\
@@ -106,8 +104,8 @@ pub(crate) enum Command {
     Listen(Listen),
     /// Connect to a `listen`, and carry data between it and standard input and output
     Connect(Connect),
-    /// Show the network interfaces of the devices, or carry packets through a connection
-    Net(Net),
+    /// Show the network interfaces of the devices, which the driver calls ul<N>, with the counters of each peer
+    Net,
 }
 
 /// The node that a command addresses.

@@ -294,7 +294,7 @@ fn receive(
 }
 
 /// Returns the reason of the end, after sending has failed, and perhaps receiving.
-pub(crate) fn cause(sending: Failure, receiving: Option<Failure>) -> Failure {
+fn cause(sending: Failure, receiving: Option<Failure>) -> Failure {
     // A failed sender disconnects, after which the receiver finds no connection: that is not the
     // reason.
     receiving
@@ -303,7 +303,7 @@ pub(crate) fn cause(sending: Failure, receiving: Option<Failure>) -> Failure {
 }
 
 /// Recovers the library's error from the standard library's.
-pub(crate) fn failure(what: &str, error: io::Error) -> Failure {
+fn failure(what: &str, error: io::Error) -> Failure {
     let plain = |error: &io::Error| Failure::io(what, error);
     if !error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
         return plain(&error);
@@ -316,7 +316,7 @@ pub(crate) fn failure(what: &str, error: io::Error) -> Failure {
 }
 
 /// Builds the failure of a connection that was reset.
-pub(crate) fn reset() -> Failure {
+fn reset() -> Failure {
     Failure {
         kind: Kind::Failed,
         message: "the connection was reset".to_owned(),

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Command::Peers => peers::run(common),
         Command::Listen(command) => listen::run(common, command),
         Command::Connect(command) => connect::run(common, command),
-        Command::Net(command) => net::run(common, command),
+        Command::Net => net::run(common),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

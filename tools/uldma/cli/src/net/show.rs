@@ -215,7 +215,7 @@ fn directory((major, minor): (u64, u64)) -> PathBuf {
 }
 
 /// Prints the state of all devices, or of one.
-pub(super) fn run(common: &Common) -> Result<()> {
+pub(crate) fn run(common: &Common) -> Result<()> {
     let numbers = match common.device {
         Some(number) => vec![number],
         None => Device::numbers(),
