@@ -24,7 +24,7 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when an answer takes longer than `timeout`.
+    /// [`crate::Error::Timeout`] when an answer takes longer than `timeout`.
     pub fn raw_ping(&mut self, count: u32, clock: &Clock, timeout: Duration) -> Result<Vec<u64>> {
         let mut samples = Vec::with_capacity(count as usize);
         for _ in 0..count {
@@ -41,7 +41,7 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when the next word takes longer than `timeout`.
+    /// [`crate::Error::Timeout`] when the next word takes longer than `timeout`.
     pub fn raw_pong(&mut self, count: u32, timeout: Duration) -> Result<()> {
         for _ in 0..count {
             self.probe += 1;
@@ -73,8 +73,8 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::LinkDown`], [`Error::Closed`], [`Error::Violation`],
-    /// [`Error::TooLong`], [`Error::System`] of the doorbell.
+    /// [`crate::Error::Timeout`], [`crate::Error::LinkDown`], [`crate::Error::Closed`], [`crate::Error::Violation`],
+    /// [`crate::Error::TooLong`], [`crate::Error::System`] of the doorbell.
     pub fn ping(
         &mut self,
         message: &[u8],
@@ -97,8 +97,8 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::LinkDown`], [`Error::Closed`], [`Error::Violation`],
-    /// [`Error::TooLong`], [`Error::System`] of the doorbell.
+    /// [`crate::Error::Timeout`], [`crate::Error::LinkDown`], [`crate::Error::Closed`], [`crate::Error::Violation`],
+    /// [`crate::Error::TooLong`], [`crate::Error::System`] of the doorbell.
     pub fn pong(&mut self, size: usize, count: u32, timeout: Duration) -> Result<()> {
         let mut target = vec![0; size.max(8)];
         for _ in 0..count {

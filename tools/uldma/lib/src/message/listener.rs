@@ -25,9 +25,9 @@ impl MessageListener {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
+    /// [`crate::Error::System`]: EADDRINUSE when a process listens at the port already, EINVAL for an
     /// invalid port or backlog, EDQUOT when this user has as many listeners as it may;
-    /// [`Error::Technique`] for a technique that cannot be used.
+    /// [`crate::Error::Technique`] for a technique that cannot be used.
     pub fn new(device: &Device, port: u32, backlog: u32, options: MessageOptions) -> Result<Self> {
         options.check()?;
         Ok(Self {
@@ -41,7 +41,7 @@ impl MessageListener {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::Closed`] when the peer disconnects; [`Error::Violation`] when it
+    /// [`crate::Error::Timeout`]; [`crate::Error::Closed`] when the peer disconnects; [`crate::Error::Violation`] when it
     /// breaks the rules; those of [`Device::endpoint`] and [`Device::context_with`].
     pub fn accept(&self, timeout: Duration) -> Result<(MessageConnection, u32)> {
         let deadline = Deadline::after(timeout);

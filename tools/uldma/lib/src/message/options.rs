@@ -14,7 +14,7 @@ use crate::transfer::status::RECORDS;
 /// Options of a message connection. The two sides choose independently of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageOptions {
-    /// Technique of [`MessageConnection::send`]; can be changed later.
+    /// Technique of [`crate::MessageConnection::send`]; can be changed later.
     pub sending: SendTechnique,
     /// Technique of receiving.
     pub receiving: ReceiveTechnique,
@@ -25,7 +25,7 @@ pub struct MessageOptions {
     /// many puts can arrive before the receiver asks for them.
     pub slots: u8,
     /// Send without credits: a message for which the peer has posted no buffer fails at once, with
-    /// [`Refusal::NotReady`] (the rule of VIA). Otherwise sending waits for a buffer (with its
+    /// [`crate::method::Refusal::NotReady`] (the rule of VIA). Otherwise sending waits for a buffer (with its
     /// time-out the rendezvous of BIP).
     pub without_credits: bool,
     /// By `PEX_DMA`, shorter messages are copied, and shorter pieces of messages where they arrive:

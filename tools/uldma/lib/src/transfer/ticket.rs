@@ -13,7 +13,7 @@ impl Ticket {
     }
 }
 
-/// Number of a transfer that the kernel started, see [`Device::dma`].
+/// Number of a transfer that the kernel started, see [`crate::Device::dma`].
 ///
 /// Its numbers are not those of a context's tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

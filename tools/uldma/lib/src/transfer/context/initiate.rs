@@ -83,7 +83,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::Transfer`] when the transfer failed, [`Error::System`]: ENODEV
+    /// [`crate::Error::Timeout`], [`crate::Error::Transfer`] when the transfer failed, [`crate::Error::System`]: ENODEV
     /// when the device has been removed.
     pub fn dma_wait(
         &self,
