@@ -8,9 +8,10 @@
 
 use std::process::Command;
 use std::time::Duration;
+use uldma::memory::Kind;
 use uldma::{
-    Access, Buffer, Channel, ChannelListener, ConnectOptions, Device, Kind, Memory, Peer,
-    SharedLock, Spin,
+    Access, Buffer, Channel, ChannelListener, ConnectOptions, Device, Memory, Peer, SharedLock,
+    Spin,
 };
 
 const BYTES: u64 = 1 << 20;

@@ -67,10 +67,10 @@ fn ask(device: &Device, port: u32, node: u32) -> uldma::Result<()> {
         channel.receive(&mut answer, TIMEOUT)?;
         assert_eq!(u64::from_ne_bytes(answer), number);
         if number == 0 {
-            calls = uldma::calls();
+            calls = uldma::measure::calls();
         }
     }
-    let calls = uldma::calls() - calls;
+    let calls = uldma::measure::calls() - calls;
     println!("{MESSAGES} round trips with {calls} system calls");
     Ok(())
 }

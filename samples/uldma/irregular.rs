@@ -8,9 +8,10 @@
 //! `ULDMA_DEVICE` set if the device is not `/dev/uldma0`.
 
 use std::time::Duration;
+use uldma::message::PutArea;
 use uldma::{
     Access, Buffer, ConnectOptions, Device, ExchangeBuffer, MessageConnection, MessageListener,
-    MessageOptions, PutArea, ReceiveTechnique, Region, SendTechnique,
+    MessageOptions, ReceiveTechnique, Region, SendTechnique,
 };
 
 const TURNS: u32 = 60;

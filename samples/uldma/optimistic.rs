@@ -5,7 +5,10 @@
 //! Run it with `cargo run --manifest-path tools/uldma/Cargo.toml -p uldma --example optimistic`.
 
 use std::time::Duration;
-use uldma::{Access, Buffer, Device, Error, Kind, Memory, Miss, Refusal};
+use uldma::memory::Kind;
+use uldma::method::Refusal;
+use uldma::region::Miss;
+use uldma::{Access, Buffer, Device, Error, Memory};
 
 const LENGTH: usize = 1 << 20;
 const HALF: usize = LENGTH / 2;

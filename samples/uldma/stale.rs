@@ -5,7 +5,10 @@
 //! Run it with `cargo run --manifest-path tools/uldma/Cargo.toml -p uldma --example stale`.
 
 use std::time::Duration;
-use uldma::{Access, Device, Event, Kind, Memory, Registered};
+use uldma::device::Event;
+use uldma::memory::Kind;
+use uldma::region::Registered;
+use uldma::{Access, Device, Memory};
 
 const LENGTH: u64 = 1 << 20;
 

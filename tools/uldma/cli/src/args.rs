@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
-use uldma::{Miss, Name};
+use uldma::region::Miss;
+use uldma::Name;
 use uldma_papers::registrar::Mode;
 
 mod parse;
@@ -489,7 +490,7 @@ pub(crate) enum KindArg {
     Sysv,
 }
 
-impl From<KindArg> for uldma::Kind {
+impl From<KindArg> for uldma::memory::Kind {
     fn from(kind: KindArg) -> Self {
         match kind {
             KindArg::Private => Self::Private,

@@ -3,7 +3,9 @@
 //! `uldma atomic`: changes a word of the peer's memory atomically.
 
 use serde::Serialize;
-use uldma::{Access, ContextOptions, Method, Order, Refusal, Spin};
+use uldma::method::Refusal;
+use uldma::transfer::Order;
+use uldma::{Access, ContextOptions, Method, Spin};
 
 use crate::args::{Atomic, Common};
 use crate::failure::{Failure, Kind, Result};

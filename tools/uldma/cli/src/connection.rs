@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use uldma::{Connection, ConnectionInfo, Error, Receiving, Sending, StreamOptions};
+use uldma::connection::ConnectionInfo;
+use uldma::{Connection, Error, Receiving, Sending, StreamOptions};
 
 use crate::args::{Common, StreamArgs};
 use crate::failure::{Failure, Kind, Result};

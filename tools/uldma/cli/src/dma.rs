@@ -4,9 +4,9 @@
 
 use serde::Serialize;
 use uldma::measure::Clock;
-use uldma::{
-    Access, Buffer, Context, ContextOptions, Device, Method, Region, Registered, Spin, Started,
-};
+use uldma::region::Registered;
+use uldma::transfer::Started;
+use uldma::{Access, Buffer, Context, ContextOptions, Device, Method, Region, Spin};
 use uldma_papers::tracer::Tracer;
 
 use crate::args::{Common, Dma};

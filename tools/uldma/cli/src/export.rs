@@ -9,7 +9,8 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::Serialize;
-use uldma::{Access, Buffer, Peer, Registered};
+use uldma::region::Registered;
+use uldma::{Access, Buffer, Peer};
 
 use crate::args::{Common, Export};
 use crate::failure::{Failure, Kind, Result};

@@ -5,7 +5,8 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use uldma::{Device, Method, Query, UserShares};
+use uldma::device::UserShares;
+use uldma::{Device, Method, Query};
 
 use crate::args::Common;
 use crate::failure::{Failure, Result};

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use uldma::{LockedMemory, Memlock};
+use uldma::region::{LockedMemory, Memlock};
 
 use crate::args::Common;
 use crate::failure::Result;

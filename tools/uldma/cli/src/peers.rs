@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use uldma::PeerInfo;
+use uldma::device::PeerInfo;
 
 use crate::args::Common;
 use crate::failure::Result;

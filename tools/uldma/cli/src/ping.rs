@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use uldma::connection::Link;
 use uldma::measure::Clock;
-use uldma::{Channel, ChannelListener, Device, Error, Link};
+use uldma::{Channel, ChannelListener, Device, Error};
 
 use crate::args::{Common, Ping};
 use crate::failure::{Failure, Kind, Result};
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn both_sides_agree() {
-        let (left, right) = uldma::loopback::pair(CAPACITY);
+        let (left, right) = uldma::connection::loopback::pair(CAPACITY);
         let peer = std::thread::spawn(move || {
             serve(&mut Channel::over(right, CAPACITY).unwrap(), TIMEOUT)
         });
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_answered_and_survived() {
-        let (left, right) = uldma::loopback::pair(CAPACITY);
+        let (left, right) = uldma::connection::loopback::pair(CAPACITY);
         let peer = std::thread::spawn(move || {
             serve(&mut Channel::over(right, CAPACITY).unwrap(), TIMEOUT)
         });

@@ -6,7 +6,9 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use uldma::{Access, Device, Event, Memory, RegionInfo, Registered};
+use uldma::device::Event;
+use uldma::region::{RegionInfo, Registered};
+use uldma::{Access, Device, Memory};
 use uldma_papers::registrar::{Action, Area, Registrar, Segment};
 
 use crate::args::{Common, Disturbance, ModeArg, Register};
@@ -152,7 +154,7 @@ fn register(
     segment: Option<&Segment>,
     access: Access,
 ) -> uldma::Result<(Area, Registration)> {
-    let (calls, start) = (uldma::calls(), Instant::now());
+    let (calls, start) = (uldma::measure::calls(), Instant::now());
     let area = registrar.register(memory, segment, 0..memory.length(), access)?;
     let seconds = start.elapsed().as_secs_f64();
     let registration = Registration {
@@ -163,7 +165,7 @@ fn register(
             Action::Lock => "lock",
             Action::Unlock => "unlock",
         }),
-        syscalls: uldma::calls() - calls,
+        syscalls: uldma::measure::calls() - calls,
         seconds,
     };
     Ok((area, registration))
@@ -175,7 +177,7 @@ fn blocks(area: &Area, args: &Register) -> uldma::Result<Option<Vec<Block>>> {
         (_, true) => area.region().pages()?,
         _ => return Ok(None),
     };
-    let block = |block: uldma::Block| Block {
+    let block = |block: uldma::region::Block| Block {
         address: format!("{:#x}", block.address),
         bytes: block.length,
     };

@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use uldma::{Channel, Error, Link};
+use uldma::connection::Link;
+use uldma::{Channel, Error};
 
 use crate::args::Common;
 use crate::failure::{Failure, Kind, Result};
@@ -44,7 +45,7 @@ impl Report {
             ring: true,
             seconds: start.elapsed().as_secs_f64(),
             messages,
-            syscalls: uldma::calls() - calls,
+            syscalls: uldma::measure::calls() - calls,
             ..Self::default()
         }
     }
@@ -66,7 +67,7 @@ pub(crate) fn send(
     timeout: Duration,
     progress: &Progress,
 ) -> Result<Report> {
-    let (start, calls) = (Instant::now(), uldma::calls());
+    let (start, calls) = (Instant::now(), uldma::measure::calls());
     let mut sent = Sent::default();
     let result = sent
         .send_input(channel, input, most, progress)
@@ -170,7 +171,7 @@ pub(crate) fn receive(
     timeout: Duration,
     progress: &Progress,
 ) -> Result<Report> {
-    let (start, calls) = (Instant::now(), uldma::calls());
+    let (start, calls) = (Instant::now(), uldma::measure::calls());
     let mut bytes = vec![0; channel.max_received()];
     let (mut received, mut messages) = (0_u64, 0);
     loop {
@@ -225,8 +226,8 @@ mod tests {
         Progress::new(Style::Hidden, "", None)
     }
 
-    fn channels() -> [Channel<uldma::loopback::Loopback>; 2] {
-        let (left, right) = uldma::loopback::pair(CAPACITY);
+    fn channels() -> [Channel<uldma::connection::loopback::Loopback>; 2] {
+        let (left, right) = uldma::connection::loopback::pair(CAPACITY);
         [left, right].map(|link| Channel::over(link, CAPACITY).unwrap())
     }
 

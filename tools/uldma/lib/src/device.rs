@@ -17,7 +17,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 
-use crate::device::event::{Event, Events};
+use crate::device::event::Events;
 use crate::device::heap::Heap;
 use crate::error::{Error, Result};
 use crate::method::Methods;
@@ -26,6 +26,9 @@ use crate::sys::uapi;
 use crate::wait::deadline::Deadline;
 use crate::wait::spin::{Poller, Spin};
 use crate::wait::{ticks, wakeup};
+
+pub use event::Event;
+pub use peer::PeerInfo;
 
 /// An open device. Clones share the open file.
 ///

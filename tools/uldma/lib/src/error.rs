@@ -18,6 +18,8 @@ use crate::method::Method;
 use crate::ring::{RingError, Violation};
 use crate::sys::memlock::Memlock;
 
+pub use name::BadName;
+
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 

@@ -28,7 +28,7 @@
 //! | open and query a device | [`Device`], [`Query`] |
 //! | register memory | [`Buffer`], [`Device::register`], [`Region`] |
 //! | register memory that is shared, or may be unmapped | [`Memory`], [`Device::register_memory`] |
-//! | query the locked memory and its charge | [`Registered::query`], [`Device::charge`], [`Device::locked_memory`] |
+//! | query the locked memory and its charge | [`Registered::query`](region::Registered::query), [`Device::charge`], [`Device::locked_memory`] |
 //! | start transfers from user level | [`Device::context`], [`Context`], [`Shadow`] |
 //! | choose their method | [`Method`], [`Device::context_with`], [`Context::dma`] |
 //! | start many at once, copy scattered memory, execute atomic operations | [`Queue`], [`Context::fetch_add`] |
@@ -39,7 +39,7 @@
 //! | list the nodes | [`Device::peers`], [`Peer`] |
 //! | move a stream of bytes from memory to memory | [`Device::connect`], [`Device::listen`], [`Connection`], [`Chunk`] |
 //! | read and write the stream, by copies | [`Connection::into_stream`], [`Stream`] |
-//! | connections under the names of the paper | [`pcic`] |
+//! | connections under the names of the paper | [`measure::pcic`] |
 //! | send messages that the devices move, by a technique of choice | [`MessageConnection`], [`MessageListener`] |
 //! | send and receive without copies, by page exchange | [`Device::exchangeable`], [`ExchangeBuffer`] |
 //! | measure from which size on that pays | [`Device::measure_exchange`], [`MessageOptions::with_measured_exchange`] |
@@ -75,68 +75,51 @@
 //! | `sys` | system calls, and the structures of the user interface |
 
 mod channel;
-mod connection;
-mod device;
-mod error;
+pub mod connection;
+pub mod device;
+pub mod error;
 #[cfg(test)]
 mod machine_code;
 pub mod measure;
-mod memory;
-mod message;
-mod method;
+pub mod memory;
+pub mod message;
+pub mod method;
 mod mmio;
-mod region;
+pub mod region;
 pub mod ring;
 mod sys;
-mod transfer;
+pub mod transfer;
 mod wait;
 mod window;
 
 pub use channel::selector::Selector;
 pub use channel::{Channel, ChannelListener};
-pub use connection::link::{Link, Pollable, WindowLink};
 pub use connection::{
-    loopback, ConnectOptions, Connection, ConnectionInfo, ConnectionKind, ConnectionState,
-    Listener, Offer, PrivateData, Ready, Receiving, Rejected, Sending, Stream, StreamOptions, Wait,
+    ConnectOptions, Connection, ConnectionKind, Listener, Offer, PrivateData, Receiving, Sending,
+    Stream, StreamOptions,
 };
-pub use device::event::Event;
-pub use device::peer::PeerInfo;
-pub use device::{Backend, Device, Query, UserShares};
-pub use error::name::{BadName, Name};
+pub use device::{Device, Query};
+pub use error::name::Name;
 pub use error::peer::Peer;
 pub use error::{Error, Result};
-pub use measure::pcic;
 pub use memory::buffer::Buffer;
-pub use memory::shared_lock::{SharedGuard, SharedLock};
-pub use memory::{Kind, Memory};
+pub use memory::shared_lock::SharedLock;
+pub use memory::Memory;
 pub use message::{
-    BufferedReceiver, BufferedSender, Copied, ExchangeStats, Fallbacks, MessageConnection,
-    MessageListener, MessageOptions, Put, PutArea, ReceiveTechnique, Redirections, SendTechnique,
-    Sent, SentBuffer,
+    MessageConnection, MessageListener, MessageOptions, ReceiveTechnique, SendTechnique,
 };
-pub use method::refusal::Refusal;
-pub use method::repeated::Disturbances;
-pub use method::{Method, Methods, UnknownMethod};
-pub use region::blocks::{Block, Blocks};
-pub use region::charge::Charge;
+pub use method::Method;
 pub use region::chunk::Chunk;
 pub use region::entry::Access;
 pub use region::exchange::ExchangeBuffer;
 pub use region::export::{Export, Import};
-pub use region::info::RegionInfo;
-pub use region::locked_memory::LockedMemory;
-pub use region::miss::Miss;
-pub use region::shadow::{Shadow, ShadowAddress};
-pub use region::{Borrowed, Region, Registered};
-pub use sys::memlock::Memlock;
-pub use sys::{calls, count_call, uapi};
-pub use transfer::context::{Context, ContextOptions, ContextStats, Initiated};
-pub use transfer::descriptor::Order;
-pub use transfer::endpoint::{Endpoint, EndpointName, Reception};
-pub use transfer::queue::{Batch, Queue};
-pub use transfer::size_word::MAX_TRANSFER;
+pub use region::shadow::Shadow;
+pub use region::Region;
+pub use sys::uapi;
+pub use transfer::context::{Context, ContextOptions};
+pub use transfer::endpoint::Endpoint;
+pub use transfer::queue::Queue;
 pub use transfer::status::Completion;
-pub use transfer::ticket::{KernelTicket, Ticket};
-pub use transfer::{Start, Started};
+pub use transfer::ticket::Ticket;
 pub use wait::spin::Spin;
 pub use window::{InboundSegment, OutboundSegment};

@@ -18,6 +18,8 @@ use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::{Mapping, ShmId};
 
+pub use shared_lock::SharedGuard;
+
 /// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

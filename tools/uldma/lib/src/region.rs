@@ -19,10 +19,15 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
 use crate::memory::Memory;
-use crate::region::blocks::Blocks;
 use crate::region::entry::{Access, Entry};
-use crate::region::info::RegionInfo;
-use crate::region::miss::Miss;
+
+pub use crate::sys::memlock::Memlock;
+pub use blocks::{Block, Blocks};
+pub use charge::Charge;
+pub use info::RegionInfo;
+pub use locked_memory::LockedMemory;
+pub use miss::Miss;
+pub use shadow::ShadowAddress;
 
 /// Memory that a transfer can name: a region of this process, or an import of a peer's.
 pub trait Registered: sealed::Registered {

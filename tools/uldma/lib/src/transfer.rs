@@ -20,8 +20,15 @@ use crate::error::{Error, Result};
 use crate::method::refusal::Refusal;
 use crate::method::Method;
 use crate::region::shadow::Shadow;
-use crate::transfer::context::{Context, Initiated};
+use crate::transfer::context::Context;
 use crate::wait::spin::Spin;
+
+pub use context::{ContextStats, Initiated};
+pub use descriptor::Order;
+pub use endpoint::{EndpointName, Reception};
+pub use queue::Batch;
+pub use size_word::MAX_TRANSFER;
+pub use ticket::KernelTicket;
 
 /// Initiations that are on their way at once, at most: what the device's queue and its completion
 /// records hold.

@@ -8,7 +8,8 @@ mod send;
 use std::time::Instant;
 
 use serde::Serialize;
-use uldma::{Copied, Device, ExchangeStats, Fallbacks, MessageOptions, Redirections};
+use uldma::message::{Copied, ExchangeStats, Fallbacks, Redirections};
+use uldma::{Device, MessageOptions};
 
 use crate::args::{Common, ExchangeFrom, SlotArgs};
 use crate::failure::Result;
@@ -107,7 +108,7 @@ impl Counter {
             start: Instant::now(),
             // This is a system call itself.
             pins: device.locked_memory()?.pins,
-            calls: uldma::calls(),
+            calls: uldma::measure::calls(),
             messages: 0,
             bytes: 0,
             progress,
@@ -140,7 +141,7 @@ impl Counter {
             bytes_taken: taken,
             seconds,
             mb_per_s: output::megabytes_per_second(self.bytes, seconds),
-            syscalls: uldma::calls() - self.calls,
+            syscalls: uldma::measure::calls() - self.calls,
             pages_pinned: self.device.locked_memory()?.pins - self.pins,
             copied_by_library: copied.by_library,
             copied_by_driver: copied.by_driver,

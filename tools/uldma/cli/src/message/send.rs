@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use std::io::Read;
 use std::time::Duration;
 
+use uldma::message::{PutArea, Sent, SentBuffer};
 use uldma::{
     Access, Buffer, ConnectOptions, Device, Error, ExchangeBuffer, MessageConnection,
-    MessageOptions, PutArea, Region, SendTechnique, Sent, SentBuffer,
+    MessageOptions, Region, SendTechnique,
 };
 
 use super::{options, Counter, Exchange};

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use uldma::{Device, PeerInfo};
+use uldma::device::PeerInfo;
+use uldma::Device;
 
 use super::statistics::{table, Counters, Statistics};
 use crate::args::Common;

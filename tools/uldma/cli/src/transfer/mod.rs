@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use uldma::{Channel, Link};
+use uldma::connection::Link;
+use uldma::Channel;
 
 use crate::args::Method;
 use crate::failure::{Failure, Kind, Result};
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
-    use uldma::loopback::{self, Loopback};
+    use uldma::connection::loopback::{self, Loopback};
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 

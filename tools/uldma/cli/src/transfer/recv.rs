@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
-use uldma::{Access, Buffer, Channel, ChannelListener, Device, Link, Name, Spin};
+use uldma::connection::Link;
+use uldma::{Access, Buffer, Channel, ChannelListener, Device, Name, Spin};
 
 use super::{
     digest, protocol_error, receive_message, send_message, Listening, Message, CAPACITY, VERSION,

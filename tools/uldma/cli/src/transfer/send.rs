@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde::Serialize;
+use uldma::connection::Link;
 use uldma::measure::Clock;
-use uldma::{
-    Access, Buffer, Channel, Context, Device, Error, Import, Link, Name, Region, Spin, Started,
-};
+use uldma::transfer::Started;
+use uldma::{Access, Buffer, Channel, Context, Device, Error, Import, Name, Region, Spin};
 use uldma_papers::tracer::Tracer;
 
 use super::{
@@ -173,9 +173,9 @@ fn by_shadow(
     let before = context.stats()?;
     let (seconds, outside) = watched(args.prove, || {
         start(&mut started, bytes)?;
-        let calls = uldma::calls();
+        let calls = uldma::measure::calls();
         context.finish(&mut started, wait)?;
-        waiting = uldma::calls() - calls;
+        waiting = uldma::measure::calls() - calls;
         Ok(())
     })?;
     let counted = context.stats()?.since(&before);
@@ -217,12 +217,12 @@ fn by_kernel(
         let mut offset = 0;
         while offset < bytes {
             let length = most.min(bytes - offset);
-            let before = uldma::calls();
+            let before = uldma::measure::calls();
             let ticket = device.dma((region, offset), (import, offset), length)?;
-            let between = uldma::calls();
+            let between = uldma::measure::calls();
             device.dma_wait(ticket, common.timeout)?;
             starting += between - before;
-            waiting += uldma::calls() - between;
+            waiting += uldma::measure::calls() - between;
             initiations += 1;
             offset += length;
         }
@@ -251,7 +251,7 @@ pub(super) fn by_window(
 ) -> Result<(f64, SendCounts)> {
     channel.set_spin(Spin::Adaptive);
     let progress = progress(common, args, bytes);
-    let before = uldma::calls();
+    let before = uldma::measure::calls();
     let (seconds, outside) = watched(args.prove, || {
         for chunk in bytes.chunks(CHUNK) {
             channel.send(chunk, common.timeout)?;
@@ -260,7 +260,7 @@ pub(super) fn by_window(
         Ok(())
     })?;
     progress.finish();
-    Ok((seconds, moved(outside, uldma::calls() - before)))
+    Ok((seconds, moved(outside, uldma::measure::calls() - before)))
 }
 
 /// The rival.

@@ -28,7 +28,6 @@ use nix::poll::{poll, PollFd, PollFlags};
 use self::matched::{Agreement, Awaited, ReceiveRing, SendQueue};
 use self::receipt::Receipts;
 use self::ring::Rings;
-use crate::connection::link::WindowLink;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::region::chunk::{Chunk, Chunks};
@@ -39,6 +38,7 @@ use crate::wait::wakeup::LONGEST_SLEEP;
 
 pub use connect::ConnectOptions;
 pub use info::{ConnectionInfo, ConnectionState};
+pub use link::{Link, Pollable, WindowLink};
 pub use listener::Listener;
 pub use offer::{ConnectionKind, Offer, PrivateData};
 pub use stream::{Receiving, Sending, Stream, StreamOptions};

@@ -102,7 +102,7 @@ impl fmt::Debug for PrivateData {
 ///
 /// The kernel of the side that listens refuses a connection of another kind or version before either
 /// program has it ([`Error::OtherKind`]). Private data reaches the program at the
-/// other side ([`ConnectionInfo::offer`](crate::ConnectionInfo::offer)): that of the side that listens is the
+/// other side ([`ConnectionInfo::offer`](crate::connection::ConnectionInfo::offer)): that of the side that listens is the
 /// same for all that connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {

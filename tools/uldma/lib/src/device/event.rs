@@ -50,7 +50,7 @@ pub enum Event {
     /// The region still refers to its original pages. The process now reads and writes other memory
     /// at these addresses, and should register it again.
     Stale {
-        /// The region, see [`crate::Registered::handle`].
+        /// The region, see [`crate::region::Registered::handle`].
         handle: u32,
         /// Bytes of its pages whose addresses refer to other memory, as of this event.
         bytes: u64,

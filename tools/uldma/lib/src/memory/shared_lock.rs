@@ -28,7 +28,7 @@ pub struct SharedLock {
 ///
 /// ```compile_fail
 /// fn sent<T: Send>() {}
-/// sent::<uldma::SharedGuard<'static>>();
+/// sent::<uldma::memory::SharedGuard<'static>>();
 /// ```
 #[derive(Debug)]
 pub struct SharedGuard<'lock> {
@@ -37,7 +37,7 @@ pub struct SharedGuard<'lock> {
 
 impl SharedLock {
     /// Creates a lock in the first page of `memory`, which no process may use yet and all share:
-    /// [`crate::Kind::Shared`], [`crate::Kind::SysV`] or a file.
+    /// [`crate::memory::Kind::Shared`], [`crate::memory::Kind::SysV`] or a file.
     ///
     /// # Errors
     ///

@@ -18,6 +18,9 @@ use std::str::FromStr;
 
 use crate::sys::uapi;
 
+pub use refusal::Refusal;
+pub use repeated::Disturbances;
+
 /// A way to start transfers, of those that *User-Level DMA without Operating System Kernel
 /// Modification* compares and a few more.
 ///

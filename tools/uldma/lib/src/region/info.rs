@@ -9,7 +9,7 @@ use crate::region::entry::{Access, Entry};
 use crate::sys;
 use crate::sys::uapi;
 
-/// The kernel's state of a region or an import, see [`crate::Registered::query`].
+/// The kernel's state of a region or an import, see [`crate::region::Registered::query`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionInfo {

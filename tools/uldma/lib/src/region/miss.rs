@@ -11,7 +11,7 @@ use crate::sys::uapi;
 /// Limits are 1 µs to 8.4 s (`ULDMA_REGISTER_MAX_LIMIT_US`), to the next power of two in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Miss {
-    /// It ends at once with [`crate::Refusal::NotResident`].
+    /// It ends at once with [`crate::method::Refusal::NotResident`].
     #[default]
     Exception,
     /// It waits while the owner's kernel maps the page, if that needs no I/O; at most for this time.

@@ -30,7 +30,7 @@ mod field {
 pub struct Order {
     /// The operation begins only after all earlier ones have ended.
     pub fence: bool,
-    /// If the operation fails, the next one ends as [`Refusal::Aborted`](crate::Refusal::Aborted).
+    /// If the operation fails, the next one ends as [`Refusal::Aborted`](crate::method::Refusal::Aborted).
     pub link: bool,
 }
 

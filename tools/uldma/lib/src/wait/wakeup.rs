@@ -3,7 +3,7 @@
 //! The cost of sleeping and being woken on this machine, measured once for each process.
 //!
 //! The measured sleep ends by a timer. A peer's doorbell takes a longer way than a timer's interrupt: ten
-//! times as long between emulated machines. See [`Link::wakeup`](crate::Link::wakeup).
+//! times as long between emulated machines. See [`Link::wakeup`](crate::connection::Link::wakeup).
 
 use std::sync::OnceLock;
 use std::time::Duration;

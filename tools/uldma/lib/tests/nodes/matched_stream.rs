@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Offer, Peer, Wait};
+use uldma::connection::Wait;
+use uldma::{Chunk, ConnectOptions, Connection, Device, Error, Offer, Peer};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time after which a call that cannot end is given up.

@@ -8,9 +8,10 @@
 
 use std::time::Duration;
 
+use uldma::message::{BufferedReceiver, BufferedSender};
 use uldma::{
-    BufferedReceiver, BufferedSender, ConnectOptions, Device, Error, MessageConnection,
-    MessageListener, MessageOptions, ReceiveTechnique, SendTechnique,
+    ConnectOptions, Device, Error, MessageConnection, MessageListener, MessageOptions,
+    ReceiveTechnique, SendTechnique,
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -8,9 +8,10 @@
 
 use std::time::Duration;
 
+use uldma::region::LockedMemory;
 use uldma::{
-    Buffer, ConnectOptions, Device, LockedMemory, MessageConnection, MessageListener,
-    MessageOptions, ReceiveTechnique, SendTechnique,
+    Buffer, ConnectOptions, Device, MessageConnection, MessageListener, MessageOptions,
+    ReceiveTechnique, SendTechnique,
 };
 
 const PAGES: u64 = 5;

@@ -8,9 +8,11 @@
 
 use std::time::Duration;
 
+use uldma::message::Put;
+use uldma::region::Registered;
 use uldma::{
     Access, Buffer, ConnectOptions, Device, Error, MessageConnection, MessageListener,
-    MessageOptions, Put, ReceiveTechnique, Registered, SendTechnique,
+    MessageOptions, ReceiveTechnique, SendTechnique,
 };
 
 const SLOT: usize = 4 * 4096;

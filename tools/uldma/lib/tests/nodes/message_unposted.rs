@@ -8,9 +8,10 @@
 
 use std::time::Duration;
 
+use uldma::method::Refusal;
 use uldma::{
     Access, Buffer, ConnectOptions, Device, Error, ExchangeBuffer, MessageConnection,
-    MessageListener, MessageOptions, ReceiveTechnique, Refusal, Region, SendTechnique,
+    MessageListener, MessageOptions, ReceiveTechnique, Region, SendTechnique,
 };
 
 const LENGTH: usize = 5000;

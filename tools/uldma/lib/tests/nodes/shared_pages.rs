@@ -11,9 +11,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use uldma::{
-    Access, Borrowed, Context, ContextOptions, Device, Kind, Memory, Method, SharedLock, Spin,
-};
+use uldma::memory::Kind;
+use uldma::region::Borrowed;
+use uldma::{Access, Context, ContextOptions, Device, Memory, Method, SharedLock, Spin};
 
 const PAGE: u64 = 4096;
 const BYTES: usize = 64;

@@ -14,7 +14,8 @@
 //! device has one. Memory is locked for reading and writing by the device, as the paper knows no
 //! rights.
 
-use uldma::{Access, Block, Borrowed, Device, Result};
+use uldma::region::{Block, Borrowed};
+use uldma::{Access, Device, Result};
 
 /// A locked area. It can be named in transfers, and is unlocked when it is dropped.
 pub type LaHandle = Borrowed;

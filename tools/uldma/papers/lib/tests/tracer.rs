@@ -37,9 +37,9 @@ fn main() {
         }
     };
     assert_eq!(count(three), 3);
-    let calls = uldma::calls();
+    let calls = uldma::measure::calls();
     let error = uldma::Device::open_path("/dev/null").unwrap_err();
-    let own = uldma::calls() - calls;
+    let own = uldma::measure::calls() - calls;
     assert!(error.errno().is_some());
     // The library's own count lacks only the call that it does not make itself: closing the file.
     let outside = count(|| drop(black_box(uldma::Device::open_path("/dev/null"))));

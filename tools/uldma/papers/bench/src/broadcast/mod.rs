@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uldma::measure::Clock;
-use uldma::{
-    Access, Borrowed, Channel, Context, ContextOptions, Device, Import, Kind, Memory, Method, Name,
-    Order, Spin,
-};
+use uldma::memory::Kind;
+use uldma::region::Borrowed;
+use uldma::transfer::Order;
+use uldma::{Access, Channel, Context, ContextOptions, Device, Import, Memory, Method, Name, Spin};
 
 use crate::failure::Failure;
 use crate::figure::{Bases, Figures};

@@ -10,7 +10,9 @@ use std::mem::forget;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use uldma::{Access, Borrowed, Channel, ChannelListener, Device, Kind, Memory, Name, SharedLock};
+use uldma::memory::Kind;
+use uldma::region::Borrowed;
+use uldma::{Access, Channel, ChannelListener, Device, Memory, Name, SharedLock};
 
 use super::{second_port, stamp, Names, Step, Way};
 use crate::failure::Failure;

@@ -74,7 +74,7 @@ impl Sender {
         if maps_out {
             self.remap(mapped)?;
         }
-        let (calls, before) = (uldma::calls(), clock.ticks());
+        let (calls, before) = (uldma::measure::calls(), clock.ticks());
         for (number, place) in (0..destinations)
             .cycle()
             .zip(places.iter().cycle())
@@ -86,7 +86,7 @@ impl Sender {
             }
             started.push(context.dma(from, *place, BYTES)?);
         }
-        let (ticks, calls) = (clock.ticks() - before, uldma::calls() - calls);
+        let (ticks, calls) = (clock.ticks() - before, uldma::measure::calls() - calls);
         for transfer in started {
             context.dma_wait(transfer, Spin::Adaptive, self.timeout)?;
         }

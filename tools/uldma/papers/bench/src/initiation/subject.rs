@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use uldma::{
-    Access, Buffer, Context, ContextOptions, ContextStats, Device, Initiated, Method, Order,
-    Region, ShadowAddress, Spin, Ticket,
-};
+use uldma::region::ShadowAddress;
+use uldma::transfer::{ContextStats, Initiated, Order};
+use uldma::{Access, Buffer, Context, ContextOptions, Device, Method, Region, Spin, Ticket};
 
 use crate::failure::Failure;
 

@@ -11,7 +11,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use uldma::{ContextOptions, Kind, Memory, Method};
+use uldma::memory::Kind;
+use uldma::{ContextOptions, Memory, Method};
 
 use super::realtime::{self, RoundRobin};
 use super::subject;

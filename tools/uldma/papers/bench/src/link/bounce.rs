@@ -8,7 +8,8 @@ use std::mem::forget;
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use uldma::{Access, Borrowed, Device, Memory, Name};
+use uldma::region::Borrowed;
+use uldma::{Access, Device, Memory, Name};
 
 use crate::failure::Failure;
 

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::libc::O_NONBLOCK;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use uldma::device::Backend;
 use uldma::measure::Clock;
-use uldma::Backend;
 
 use super::counters::Counted;
 use super::transport::{Far, Near, Setup};

@@ -6,8 +6,10 @@
 
 use std::time::Duration;
 
+use uldma::device::Backend;
 use uldma::measure::Clock;
-use uldma::{Access, Backend, Device, Import, InboundSegment, KernelTicket, OutboundSegment};
+use uldma::transfer::KernelTicket;
+use uldma::{Access, Device, Import, InboundSegment, OutboundSegment};
 
 use super::bounce::Bounce;
 use super::counters::Counted;

@@ -46,7 +46,7 @@ pub(crate) struct Counters {
 impl Counters {
     /// Reads those of this node's device and of this process, without those of the transport.
     pub(crate) fn read(device: &Device) -> Result<Self, Failure> {
-        let calls = uldma::calls();
+        let calls = uldma::measure::calls();
         let node = device.query()?.node;
         // Of two nodes, one has the number zero.
         let peer = device.peer(u32::from(node == 0))?;

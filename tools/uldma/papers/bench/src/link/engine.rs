@@ -7,7 +7,8 @@ use std::mem::forget;
 use std::time::Duration;
 
 use uldma::measure::Clock;
-use uldma::{Access, Buffer, Context, ContextOptions, Device, Import, Method, Order, Region, Spin};
+use uldma::transfer::Order;
+use uldma::{Access, Buffer, Context, ContextOptions, Device, Import, Method, Region, Spin};
 
 use super::sizes::depth;
 use super::transport::{Far, Near, Setup};

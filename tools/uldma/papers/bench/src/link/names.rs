@@ -3,7 +3,7 @@
 //! Names of figures: `link.ring.rtt.p50`, `link.ivshmem.conn.stream.256k`,
 //! `link.conn.rtt.64k.p99.pull.loaded`.
 
-use uldma::Backend;
+use uldma::device::Backend;
 
 use super::sizes::SHORTEST;
 

@@ -6,7 +6,8 @@
 //! is locked for itself.
 
 use uldma::measure::Clock;
-use uldma::{Borrowed, Device};
+use uldma::region::Borrowed;
+use uldma::Device;
 
 use super::backend::{add, Backend, Ring, Uldma};
 use super::memory::{Range, Repeated};

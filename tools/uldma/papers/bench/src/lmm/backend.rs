@@ -8,7 +8,8 @@ use std::rc::Rc;
 use io_uring::IoUring;
 use nix::libc;
 use nix::sys::mman::{mlock, munlock};
-use uldma::{Access, Borrowed, Device, Memory};
+use uldma::region::Borrowed;
+use uldma::{Access, Device, Memory};
 use uldma_papers::registrar::{Area, Mode, Registrar, Segment};
 
 use super::memory::{Range, Subject};

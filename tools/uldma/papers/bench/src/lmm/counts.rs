@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::Path;
 use std::rc::Rc;
 
-use uldma::{Borrowed, Device};
+use uldma::region::Borrowed;
+use uldma::Device;
 use uldma_papers::tracer::Tracer;
 
 use super::backend::{add, Backend, Locking, Ring, Uldma};

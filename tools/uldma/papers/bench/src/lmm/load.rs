@@ -9,7 +9,8 @@
 use std::collections::VecDeque;
 
 use uldma::measure::Clock;
-use uldma::{Borrowed, Device};
+use uldma::region::Borrowed;
+use uldma::Device;
 
 use super::areas::merges;
 use super::backend::add;

@@ -13,7 +13,8 @@ use std::rc::Rc;
 
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::mman::{madvise, mmap, mmap_anonymous, munmap, MapFlags, MmapAdvise, ProtFlags};
-use uldma::{Kind, Memory};
+use uldma::memory::Kind;
+use uldma::Memory;
 
 use crate::failure::Failure;
 

@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 
-use uldma::{Access, Borrowed, Device, Memory};
+use uldma::region::Borrowed;
+use uldma::{Access, Device, Memory};
 
 use super::backend::{Backend, Uldma};
 use super::memory::{Pages, Range, Subject};

@@ -3,7 +3,8 @@
 //! What one node does alone: registers much memory, and has the kernel reclaim some.
 
 use uldma::measure::Clock;
-use uldma::{Borrowed, Device};
+use uldma::region::Borrowed;
+use uldma::Device;
 
 use super::memory::{field, pinned, vmstat, Pages, Way, PAGE};
 use super::session::{Direction, Mover, LONGEST};

@@ -13,7 +13,9 @@ use nix::fcntl::{posix_fadvise, PosixFadviseAdvice};
 use nix::libc::mincore;
 use nix::sys::mman::{madvise, mprotect, MmapAdvise, ProtFlags};
 use serde::{Deserialize, Serialize};
-use uldma::{Access, Borrowed, Device, Kind, Memory, Miss};
+use uldma::memory::Kind;
+use uldma::region::{Borrowed, Miss};
+use uldma::{Access, Device, Memory};
 
 use crate::failure::Failure;
 

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use uldma::{Access, Borrowed, Channel, Device, Name};
+use uldma::region::Borrowed;
+use uldma::{Access, Channel, Device, Name};
 
 use super::memory::{field, pinned, Loss, Origin, Pages, Way};
 use crate::failure::Failure;

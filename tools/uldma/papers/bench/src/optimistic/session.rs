@@ -5,9 +5,12 @@
 use std::time::{Duration, Instant};
 
 use uldma::measure::Clock;
+use uldma::method::Refusal;
+use uldma::region::Registered;
+use uldma::transfer::Order as Ordered;
 use uldma::{
-    Access, Buffer, Context, ContextOptions, Device, Error, Import, Method, Name, Order as Ordered,
-    Refusal, Region, Registered, Spin, Ticket,
+    Access, Buffer, Context, ContextOptions, Device, Error, Import, Method, Name, Region, Spin,
+    Ticket,
 };
 
 use super::memory::{Origin, Way, PAGE};

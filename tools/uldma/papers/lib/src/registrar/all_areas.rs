@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use uldma::{count_call, Result};
+use uldma::measure::count_call;
+use uldma::Result;
 
 use super::shm_counter::AreaCounter;
 use crate::failure::system;
@@ -138,7 +139,8 @@ fn value(set: i32) -> std::result::Result<u64, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use uldma::{Kind, Memory};
+    use uldma::memory::Kind;
+    use uldma::Memory;
 
     use super::*;
 

@@ -6,7 +6,9 @@ use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc;
-use uldma::{count_call, Error, Memlock, Result};
+use uldma::measure::count_call;
+use uldma::region::Memlock;
+use uldma::{Error, Result};
 
 use super::mlock::{mlock, munlock};
 use super::protocol::LockCalls;
@@ -101,7 +103,8 @@ impl LockCalls for ShmLockCalls {
 
 #[cfg(test)]
 mod tests {
-    use uldma::{Kind, Memory};
+    use uldma::memory::Kind;
+    use uldma::Memory;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use nix::errno::Errno;
 use nix::libc;
 
-use uldma::count_call;
+use uldma::measure::count_call;
 
 /// Keeps the pages of a range in memory; the kernel rounds it out to whole pages.
 pub(super) fn mlock(start: u64, length: u64) -> Result<(), Errno> {
@@ -33,7 +33,8 @@ fn address(start: u64) -> Result<*const c_void, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use uldma::{Kind, Memory};
+    use uldma::memory::Kind;
+    use uldma::Memory;
 
     use super::*;
 

@@ -10,7 +10,8 @@
 //! be seen and measured.
 //!
 //! ```no_run
-//! use uldma::{Access, Device, Kind, Memory};
+//! use uldma::memory::Kind;
+//! use uldma::{Access, Device, Memory};
 //! use uldma_papers::registrar::{Mode, Registrar};
 //!
 //! fn main() -> uldma::Result<()> {
@@ -36,7 +37,7 @@
 //! * The *first* registration of a segment and *later* ones differ (the paper's Tables 2 and 1):
 //!   hold one area of the segment to measure later ones. In the paper's Table 1 another process
 //!   holds it: pass that process [`Memory::segment_id`], for [`Memory::attach`].
-//! * [`uldma::calls`] counts the system calls of each mode.
+//! * [`uldma::measure::calls`] counts the system calls of each mode.
 //!
 //! Intended differences from the paper:
 //!
@@ -64,7 +65,8 @@ mod shm_counter;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use uldma::{Access, Borrowed, Device, Memory, Miss, Result};
+use uldma::region::{Borrowed, Miss};
+use uldma::{Access, Device, Memory, Result};
 
 pub use agent::{Action, Answer};
 pub use segment::{Segment, Span};

@@ -7,7 +7,8 @@
 
 use nix::errno::Errno;
 
-use uldma::{count_call, Result};
+use uldma::measure::count_call;
+use uldma::Result;
 
 use crate::failure::system;
 
@@ -181,7 +182,8 @@ fn find(maps: &str, given: Span) -> std::result::Result<Segment, Errno> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use uldma::{Kind, Memory};
+    use uldma::memory::Kind;
+    use uldma::Memory;
 
     use super::super::mlock::mlock;
     use super::*;

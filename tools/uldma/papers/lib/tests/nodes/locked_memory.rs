@@ -13,7 +13,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use uldma::{Access, Buffer, Device, Error, Event, Kind, Memlock, Memory, Registered};
+use uldma::device::Event;
+use uldma::memory::Kind;
+use uldma::region::{Memlock, Registered};
+use uldma::{Access, Buffer, Device, Error, Memory};
 use uldma_papers::lmm::{
     lmm_cleanup, lmm_get_blocks, lmm_get_pages, lmm_lock_area, lmm_unlock_area, LaHandle,
 };
@@ -72,7 +75,7 @@ fn owners_survive_a_clean_up(device: &Device) {
     assert_eq!(next.query().unwrap().access, Some(Access::Read));
 
     let mut own = [1; 100];
-    let work = |_: &uldma::Borrowed| device.cleanup();
+    let work = |_: &uldma::region::Borrowed| device.cleanup();
     let cleaned = device.with_registered(&mut own, Access::Read, work);
     cleaned.unwrap().unwrap();
     assert_eq!(own, [1; 100]);

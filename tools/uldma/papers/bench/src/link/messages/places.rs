@@ -5,7 +5,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use uldma::{MessageConnection, PutArea, Region, Sent};
+use uldma::message::{PutArea, Sent};
+use uldma::{MessageConnection, Region};
 
 use crate::failure::Failure;
 

@@ -5,7 +5,8 @@
 use std::ops::DerefMut;
 use std::time::Duration;
 
-use uldma::{Buffer, BufferedReceiver, Device, Error, MessageConnection, ReceiveTechnique};
+use uldma::message::BufferedReceiver;
+use uldma::{Buffer, Device, Error, MessageConnection, ReceiveTechnique};
 
 use super::senders::PAGE;
 use crate::failure::Failure;

@@ -5,10 +5,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use uldma::{
-    Access, Buffer, BufferedSender, Device, ExchangeBuffer, MessageConnection, Region,
-    SendTechnique, Sent, SentBuffer,
-};
+use uldma::message::{BufferedSender, Sent, SentBuffer};
+use uldma::{Access, Buffer, Device, ExchangeBuffer, MessageConnection, Region, SendTechnique};
 
 use super::places::Places;
 use crate::failure::Failure;
