@@ -82,6 +82,7 @@ SAMPLE_NAMES = (
     "irregular",
     "ring_shift",
     "tun",
+    "ways",
 )
 # Samples that run on a node as they are.
 SAMPLE_SCRIPTS = ("ppp.sh",)

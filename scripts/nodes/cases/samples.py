@@ -24,6 +24,7 @@ ALONE = {
     "optimistic": "524288 of 1048576 bytes, then a page that is not in memory\n1048576 of 1048576",
     "stale": "1048576 of 1048576 bytes are stale",
 }
+WAYS = {"bytes": "some bytes\n", "messages": "some bytes\n", "memory": "[42]\n"}
 CLIENTS = 2
 # Processes of the ring, in turns on the two nodes.
 RANKS = 4
@@ -54,6 +55,17 @@ def alone(pair: Cluster) -> None:
         for program, said in ALONE.items():
             found = pair.a.check(f"/samples/{language}/{program}")
             expect(said in found, f"{language}/{program}: {found}")
+
+
+@case_of(USUAL, IVSHMEM, LOOPBACK)
+def ways(pair: Cluster) -> None:
+    """The programs of the first page, of which either side may start first."""
+    a, b = endpoints.of(pair)[:2]
+    endpoints.wait_up((a, b))
+    for way, said in WAYS.items():
+        receiver = b.spawn_sample("rust/ways", f"{way} {PORT}")
+        output(a.spawn_sample("rust/ways", f"{way} {PORT} {b.number}"))
+        expect(output(receiver) == said, f"{way}: {receiver.text()}")
 
 
 @case_of(USUAL, IVSHMEM, LOOPBACK)

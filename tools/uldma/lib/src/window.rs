@@ -225,7 +225,7 @@ impl InboundSegment {
     }
 
     /// Sleeps until the peer has rung this segment's doorbell since the last call; false when
-    /// `timeout` passes before.
+    /// `timeout` passes before. Segments share doorbells, so the ring may have been for another one.
     ///
     /// # Errors
     ///
