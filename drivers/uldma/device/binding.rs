@@ -106,7 +106,6 @@ impl Drop for Binding<'_> {
         shared.worker.wind_down();
         // No call is inside the gate from here on.
         self.keeper = None;
-        shared.sched_notify.tear_down();
         shared.link.end(hw, &**shared);
         shared.for_each_file(Events::gone);
         shared.mmap_offsets.mapping().zap_all();
@@ -124,6 +123,8 @@ impl Drop for Binding<'_> {
         if let Some(queues) = &shared.queues {
             queues.tear_down(dev);
         }
+        // A grace period, for which no file and no peer has to wait: they have been told.
+        shared.sched_notify.tear_down();
         shared.contexts.tear_down(dev);
         let released = shared.endpoints.tear_down(dev);
         if let Some(network) = &shared.network {
