@@ -22,13 +22,13 @@ END_TIMEOUT = 30.0
 STREAM = 4 << 20
 VERSION = 2
 MTU = 1500
-# The largest packet that a peer takes, and what it sends, on which the other side ends.
-WRONG = {
-    "tiny packets": (67, ""),
-    "an empty packet": (MTU, r"\000\000"),
-    "a packet of more than was agreed": (MTU, r"\005\335"),
-    "the end within a packet": (MTU, r"\000\100rest"),
-}
+# The largest packet that a peer takes, what it sends, and the reason for which the bridge ends.
+WRONG = (
+    (67, "", "packets of up to 67 bytes only"),
+    (MTU, r"\000\000", "a packet of 0 bytes"),
+    (MTU, r"\005\335", "a packet of 1501 bytes"),
+    (MTU, r"\000\100rest", "UnexpectedEof"),
+)
 # A packet of neither version of IP.
 FOREIGN = r"\000\004\001two"
 
@@ -92,11 +92,11 @@ def wrong_peers(pair: Cluster) -> None:
     """A peer that sends anything else ends the bridge, which says why."""
     [a, b] = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    for what, (mtu, sent) in WRONG.items():
+    for mtu, sent, why in WRONG:
         job = listen(b)
         a.node.run(f"printf '{sent}' | {packets_peer(b, mtu=mtu)}", START_TIMEOUT)
         result = job.wait(END_TIMEOUT)
-        expect(result.rc == 1 and "Error: " in result.stderr, f"{what}: {result}")
+        expect(result.rc == 1 and why in result.stderr, f"{why}: {result}")
     job = listen(b)
     other = a.node.run(a.command(f"connect {b.number} {PORT} --wait </dev/null"), START_TIMEOUT)
     expect(other.rc == 5 and "another kind" in other.stderr, f"{other}")
