@@ -2,92 +2,111 @@
 
 //! The reading end of a ring.
 
-use super::layout::{
-    self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, PRODUCER, SLOT, SLOT_DATA, SLOT_SIZE,
-};
-use super::{split, Inbound, Outbound, RingError, Violation};
+use super::layout::{self, Counts, Geometry, ASLEEP, CLOSED, HEAD, OUT, SHORT, TAKEN, WANTS_ROOM};
+use super::{Inbound, Outbound, RingError, Violation};
 
-/// The reading end of a ring: reads records and the peer's producer word in its own segment,
-/// writes the consumer word to the peer.
+/// The reading end of a ring: reads records and the peer's word in its own memory, writes how much it
+/// has taken to the peer.
 #[derive(Debug)]
 pub struct Consumer {
-    capacity: u64,
-    /// Bytes ever written by the peer, as published by it; checked.
-    produced: u64,
-    /// Flags of the peer's producer word when it was last read.
-    peer: u64,
-    /// Bytes ever read.
-    consumed: u64,
-    /// Number of consumed bytes that was last published.
-    published: u64,
-    /// Flags of the published consumer word.
+    geometry: Geometry,
+    taken: Counts,
+    /// Taken, as last published.
+    published: Counts,
+    /// Records below this one can be taken, if they have no data lines, before that has to be published;
+    /// none can after a failure.
+    quick: u64,
+    /// Flags of the published word.
     flags: u64,
-    /// Producer word, and the published index at that time, of the last doorbell.
-    rung: (u64, u64),
+    /// Flags of the peer's word when it was last read.
+    peer: u64,
+    /// Records that were published as taken at the last doorbell.
+    rung: Option<u64>,
     /// The peer has ended: publish nothing.
     abandoned: bool,
     failed: Option<RingError>,
 }
 
-/// A message that was consumed.
+/// What a pop has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Popped {
-    /// Bytes.
-    pub length: usize,
+    /// Bytes of the message, if there was one.
+    pub length: Option<usize>,
     /// The peer sleeps until there is room: ring its doorbell.
     pub wake: bool,
 }
 
 impl Consumer {
-    /// Creates the consumer of an empty ring of `capacity` bytes; none when [`layout::is_capacity`]
-    /// is false.
-    pub fn new(capacity: u64) -> Option<Self> {
-        layout::is_capacity(capacity).then_some(Self {
-            capacity,
-            produced: 0,
-            peer: 0,
-            consumed: 0,
-            published: 0,
+    /// Creates the consumer of an empty ring.
+    pub fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            taken: Counts::default(),
+            published: Counts::default(),
+            quick: quarter(geometry.room().records) - 1,
             flags: 0,
-            rung: (0, 0),
+            peer: 0,
+            rung: None,
             abandoned: false,
             failed: None,
-        })
+        }
     }
 
     /// Returns the largest number of bytes of a message.
-    pub(super) fn max_message(&self) -> usize {
-        self.capacity as usize - layout::HEADER
+    pub fn max_message(&self) -> usize {
+        self.geometry.max_message()
     }
 
-    /// Returns the bytes ever written by the peer, as published by it.
-    pub(super) fn produced(&self) -> u64 {
-        self.produced
+    /// Returns the number of records that were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.records
     }
 
-    /// Consumes the next message, if there is one, into the start of `target`.
+    /// Takes the next message into the start of `target` if it has eight bytes, is there at one of `looks`
+    /// looks, at least one, and nothing has to be published then. Returns its length; none says nothing:
+    /// whatever the reason is, [`Consumer::pop`] finds it.
+    #[inline(always)]
+    pub fn pop_short(
+        &mut self,
+        inbound: &impl Inbound,
+        target: &mut [u8],
+        looks: u32,
+    ) -> Option<usize> {
+        let target = target.first_chunk_mut::<SHORT>()?;
+        let index = self.taken.records;
+        let place = self.geometry.head(index);
+        let wanted = layout::head(index, SHORT as u64);
+        if inbound.await_upper(place + HEAD, wanted, looks) != wanted || index >= self.quick {
+            return None;
+        }
+        *target = inbound.load(place).to_le_bytes();
+        self.taken.records += 1;
+        Some(SHORT)
+    }
+
+    /// Takes the next message into the start of `target`, if one is there.
     ///
     /// # Errors
     ///
-    /// [`RingError`]; after all but `TooLong` the ring stays unusable. `Closed` comes after the
-    /// last message.
-    #[inline]
+    /// [`RingError`]; after all but `TooLong` the ring stays unusable. `Closed` comes after the last
+    /// message.
     pub fn pop(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
         target: &mut [u8],
-    ) -> Result<Option<Popped>, RingError> {
-        let Some(length) = self.take(inbound, target)? else {
-            return Ok(None);
+    ) -> Result<Popped, RingError> {
+        let length = self.take(inbound, target)?;
+        let wake = match length {
+            Some(_) => self.release_when_due(inbound, outbound)?,
+            None => self.notify_room(inbound, outbound)?,
         };
-        let wake = self.release_when_due(inbound, outbound)?;
-        Ok(Some(Popped { length, wake }))
+        Ok(Popped { length, wake })
     }
 
-    /// Consumes all pending messages, at most `most`. Each is copied to the start of `target` and
-    /// passed to `taken`; the peer is notified once for all of them. Returns their number, and
-    /// whether to ring the peer's doorbell.
+    /// Takes all pending messages, at most `most` and no more than the ring can hold. Each is copied to
+    /// the start of `target` and passed to `taken`; the peer is notified once for all of them. Returns
+    /// their number, and whether to ring the peer's doorbell.
     ///
     /// # Errors
     ///
@@ -102,12 +121,10 @@ impl Consumer {
         most: usize,
         mut taken: impl FnMut(&[u8]),
     ) -> Result<(usize, bool), RingError> {
-        if self.failed.is_none() && self.produced != self.consumed {
-            self.accept(inbound.acquire(PRODUCER))?;
-        }
+        // A fast peer cannot keep this side here.
+        let most = most.min(self.geometry.room().records as usize);
         let mut count = 0;
-        // Only messages of one poll, so that a fast peer cannot keep this side here.
-        while count < most && (count == 0 || self.produced != self.consumed) {
+        while count < most {
             match self.take(inbound, target) {
                 Ok(Some(length)) => taken(&target[..length]),
                 Ok(None) => break,
@@ -116,250 +133,183 @@ impl Consumer {
             }
             count += 1;
         }
-        let wake = self.release_when_due(inbound, outbound)?;
+        let wake = match count {
+            0 => self.notify_room(inbound, outbound)?,
+            _ => self.release_when_due(inbound, outbound)?,
+        };
         Ok((count, wake))
     }
 
-    /// Consumes the next message, and publishes nothing.
-    #[inline]
+    /// Takes the next message, and publishes nothing.
     fn take(
         &mut self,
         inbound: &impl Inbound,
         target: &mut [u8],
     ) -> Result<Option<usize>, RingError> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        if self.produced == self.consumed {
-            self.accept(inbound.acquire(PRODUCER))?;
-            if self.produced == self.consumed {
-                if self.peer & CLOSED != 0 {
-                    return Err(self.fail(RingError::Closed));
-                }
-                return Ok(None);
-            }
-        }
-        // Lengths are read once: the checked value is the one that is used.
-        let slot = inbound
-            .load(SLOT)
-            .wrapping_sub(layout::slot_base(self.consumed));
-        let in_slot = slot <= SLOT_SIZE as u64;
-        let length = if in_slot { slot } else { self.header(inbound) };
-        let available = self.produced - self.consumed;
-        if length > self.capacity || layout::record_size(length) > available {
-            return Err(self.fail(RingError::Violation(Violation::Length)));
-        }
-        let size = layout::record_size(length);
-        let length = length as usize;
-        let Some(target) = target.get_mut(..length) else {
-            return Err(RingError::TooLong {
-                length,
-                limit: target.len(),
-            });
+        let Some(length) = self.next_length(inbound)? else {
+            return Ok(None);
         };
-        if !in_slot {
-            self.read(inbound, target);
-        } else {
-            let mut words = target.chunks_exact_mut(8);
-            let mut offset = SLOT_DATA;
-            for word in words.by_ref() {
-                word.copy_from_slice(&inbound.load(offset).to_le_bytes());
-                offset += 8;
-            }
-            let rest = words.into_remainder();
-            if !rest.is_empty() {
-                let word = inbound.load(offset).to_le_bytes();
-                rest.iter_mut()
-                    .zip(word)
-                    .for_each(|(target, byte)| *target = byte);
-            }
+        let limit = target.len();
+        let Some(target) = target.get_mut(..length) else {
+            return Err(RingError::TooLong { length, limit });
+        };
+        let mut position = 0;
+        let mut rest = target;
+        while !rest.is_empty() {
+            let (offset, room) = self.geometry.place(self.taken, position);
+            let (piece, later) = rest.split_at_mut(rest.len().min(room));
+            inbound.read(offset, piece);
+            position += piece.len();
+            rest = later;
         }
-        self.consumed += size;
+        self.taken.records += 1;
+        self.taken.lines += Geometry::lines_of(length);
         Ok(Some(length))
     }
 
-    /// Publishes the consumed index when enough has been consumed. Returns whether to ring the
-    /// peer's doorbell.
-    #[inline]
+    /// Returns the bytes of the next message, if it is there. The head is loaded once: the checked
+    /// value is the one that is used.
+    fn next_length(&mut self, inbound: &impl Inbound) -> Result<Option<usize>, RingError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let index = self.taken.records;
+        let place = self.geometry.head(index) + HEAD;
+        let empty = layout::head(index, 0);
+        let mut length = inbound.acquire(place) ^ empty;
+        if length >> 32 != 0 {
+            self.load_flags(inbound)?;
+            if self.peer & CLOSED == 0 {
+                return Ok(None);
+            }
+            // The peer has said so after its last record.
+            length = inbound.acquire(place) ^ empty;
+            if length >> 32 != 0 {
+                return Err(self.fail(RingError::Closed));
+            }
+        }
+        if length > self.max_message() as u64 {
+            return Err(self.fail(RingError::Violation(Violation::Length)));
+        }
+        Ok(Some(length as usize))
+    }
+
+    /// Publishes how much was taken when that is due. Returns whether to ring the peer's doorbell.
     fn release_when_due(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
     ) -> Result<bool, RingError> {
-        if self.consumed - self.published < self.capacity / 4 {
+        let room = self.geometry.room();
+        let is_due = self.taken.records - self.published.records >= quarter(room.records)
+            || self.taken.lines - self.published.lines >= quarter(room.lines);
+        if !is_due {
             return Ok(false);
         }
         self.release(inbound, outbound)
     }
 
-    /// Returns the length of the next record, from its header in the ring.
-    fn header(&self, inbound: &impl Inbound) -> u64 {
-        inbound.load(split(self.consumed, HEADER, self.capacity).0)
-    }
-
-    /// Copies the payload of the next record.
-    fn read(&self, inbound: &impl Inbound, target: &mut [u8]) {
-        let payload = self.consumed + HEADER as u64;
-        let (start, first) = split(payload, target.len(), self.capacity);
-        let (head, tail) = target.split_at_mut(first);
-        inbound.read(start, head);
-        if !tail.is_empty() {
-            inbound.read(layout::DATA, tail);
-        }
-    }
-
-    /// Returns the index at which the next message will start, if the ring is empty and works, and
-    /// consuming a short message does not require publishing the index.
-    #[inline(always)]
-    pub(super) fn idle_at(&self) -> Option<u64> {
-        let idle = self.produced == self.consumed
-            && self.consumed - self.published < self.capacity / 8
-            && self.failed.is_none();
-        idle.then_some(self.consumed)
-    }
-
-    /// Returns the peer's word for an empty ring.
-    #[inline(always)]
-    pub(super) fn idle_word(&self) -> u64 {
-        self.produced | self.peer
-    }
-
-    /// Notes that one record was seen and consumed.
-    #[inline(always)]
-    pub(super) fn advance(&mut self, size: u64) {
-        self.consumed += size;
-        self.produced = self.consumed;
-        self.peer = 0;
-    }
-
-    /// Publishes the consumed index along with a message to the peer, if it has changed. When it
-    /// returns true, [`Consumer::poll_once`] must follow after a fence.
-    #[inline]
-    pub fn piggyback(&mut self, outbound: &impl Outbound) -> bool {
-        let unpublished = self.published != self.consumed;
-        if unpublished {
-            self.publish_word(outbound, self.flags);
-        }
-        unpublished
-    }
-
-    /// Checks whether the peer sleeps for want of room that has been published. Returns whether to
-    /// ring its doorbell.
-    ///
-    /// # Errors
-    ///
-    /// [`RingError`].
-    #[inline]
-    pub fn poll_once(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
-        // The bytes up to this index may be consumed without another poll of the word.
-        let word = inbound.acquire(PRODUCER);
-        if word & ASLEEP == 0 {
-            return Ok(false);
-        }
-        self.accept(word)?;
-        Ok(self.wakes(word))
-    }
-
-    /// To be called when the ring is empty: publishes the consumed index if the peer waits for
-    /// room. Returns whether to ring its doorbell.
-    ///
-    /// # Errors
-    ///
-    /// [`RingError`].
-    #[inline]
-    pub fn notify_room(
+    /// Publishes how much was taken if the peer waits for room. Returns whether to ring its doorbell.
+    fn notify_room(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
     ) -> Result<bool, RingError> {
-        if self.peer & layout::WANTS_ROOM == 0 {
+        if self.peer & WANTS_ROOM == 0 {
             return Ok(false);
         }
-        if self.published != self.consumed {
+        if self.published != self.taken {
             return self.release(inbound, outbound);
         }
-        // The index was published, but the peer may have gone to sleep just before.
-        Ok(self.wakes(self.produced | self.peer))
+        // It was published, but the peer may have gone to sleep just before.
+        Ok(self.wakes())
     }
 
     /// Publishes that this side goes to sleep until there is a message. Poll once more before
     /// sleeping; call [`Consumer::awake`] afterwards.
     pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
-        self.publish_word(outbound, ASLEEP);
+        self.say(outbound, ASLEEP);
         inbound.fence();
     }
 
     /// Publishes that this side is awake.
     pub fn awake(&mut self, outbound: &impl Outbound) {
         if self.flags & ASLEEP != 0 {
-            self.publish_word(outbound, 0);
+            self.say(outbound, 0);
         }
     }
 
-    /// Publishes that this side consumes nothing more.
+    /// Publishes that this side takes nothing more.
     pub fn close(&mut self, outbound: &impl Outbound) {
-        self.publish_word(outbound, CLOSED);
-        self.failed.get_or_insert(RingError::Closed);
+        self.say(outbound, CLOSED);
+        self.fail(RingError::Closed);
     }
 
     /// Notes that the peer's memory may be unmapped: it is not written any more. Messages that the
-    /// peer sent before can still be consumed.
+    /// peer sent before can still be taken.
     pub fn abandon(&mut self) {
         self.abandoned = true;
     }
 
     /// Returns true if the peer has published that it closed; reads its word if necessary.
     pub fn peer_closed(&self, inbound: &impl Inbound) -> bool {
-        (self.peer | inbound.load(PRODUCER)) & CLOSED != 0
+        (self.peer | inbound.load(OUT)) & CLOSED != 0
     }
 
-    /// Publishes the consumed index, then checks whether the peer sleeps for want of room.
+    /// Publishes how much was taken, then checks whether the peer sleeps for want of room.
     fn release(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
     ) -> Result<bool, RingError> {
-        self.publish_word(outbound, self.flags);
+        self.say(outbound, self.flags);
         inbound.fence();
-        self.poll_once(inbound)
+        self.load_flags(inbound)?;
+        Ok(self.wakes())
     }
 
-    /// Returns true if the peer's word requires a doorbell. One doorbell is enough until a new
-    /// index is published: the peer may sleep again with the same word when the room is still too
-    /// small for its message.
-    fn wakes(&mut self, word: u64) -> bool {
-        let wake = word & ASLEEP != 0 && self.rung != (word, self.published);
+    /// Returns true if the peer sleeps and has to be rung. One doorbell is enough until more is
+    /// published: the peer may sleep again when the room is still too small for its message.
+    fn wakes(&mut self) -> bool {
+        let published = Some(self.published.records);
+        let wake = self.peer & ASLEEP != 0 && self.rung != published;
         if wake {
-            self.rung = (word, self.published);
+            self.rung = published;
         }
         wake
     }
 
-    #[inline]
-    fn publish_word(&mut self, outbound: &impl Outbound, flags: u64) {
+    /// Publishes how much was taken, and flags.
+    fn say(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
-        self.published = self.consumed;
+        self.published = self.taken;
+        if self.failed.is_none() {
+            self.quick = self.taken.records + quarter(self.geometry.room().records) - 1;
+        }
         if !self.abandoned {
-            // From this store on the peer may overwrite the consumed bytes.
-            outbound.publish(CONSUMER, self.consumed | flags);
+            // From this store on the peer may overwrite what was taken.
+            outbound.release(TAKEN, self.taken.word() | flags);
         }
     }
 
-    /// Checks the peer's producer word and stores it.
-    #[inline]
-    fn accept(&mut self, word: u64) -> Result<(), RingError> {
-        let index = word & !FLAGS;
-        // The index must not go back, nor exceed the ring's capacity beyond the consumed index.
-        if index < self.produced || index - self.consumed > self.capacity {
-            return Err(self.fail(RingError::Violation(Violation::Index)));
+    /// Checks the peer's word and stores its flags.
+    fn load_flags(&mut self, inbound: &impl Inbound) -> Result<(), RingError> {
+        let word = inbound.acquire(OUT);
+        if word & !(ASLEEP | CLOSED | WANTS_ROOM) != 0 {
+            return Err(self.fail(RingError::Violation(Violation::Flags)));
         }
-        self.produced = index;
-        self.peer = word & FLAGS;
+        self.peer = word;
         Ok(())
     }
 
     #[cold]
     fn fail(&mut self, error: RingError) -> RingError {
+        self.quick = 0;
         *self.failed.get_or_insert(error)
     }
+}
+
+/// Returns how much of a ring is published as taken at once.
+fn quarter(room: u64) -> u64 {
+    (room / 4).max(1)
 }

@@ -2,10 +2,8 @@
 
 //! The writing end of a ring.
 
-use super::layout::{
-    self, ASLEEP, CLOSED, CONSUMER, FLAGS, HEADER, PRODUCER, SLOT, SLOT_DATA, SLOT_SIZE, WANTS_ROOM,
-};
-use super::{split, Inbound, Outbound, RingError, Violation};
+use super::layout::{self, Counts, Geometry, ASLEEP, CLOSED, HEAD, OUT, SHORT, TAKEN, WANTS_ROOM};
+use super::{Inbound, Outbound, RingError, Violation};
 
 /// Result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,50 +14,86 @@ pub enum Pushed {
         wake: bool,
     },
     /// There is no room now. The flag that asks for room has been published.
-    Full {
-        /// The doorbell must be rung nevertheless.
-        wake: bool,
-    },
+    Full,
 }
 
-/// The writing end of a ring: writes records and the producer word to the peer, reads the peer's
-/// consumer word in its own segment.
+/// The writing end of a ring: writes records and its own word to the peer, reads how much the peer has
+/// taken in its own memory.
 #[derive(Debug)]
 pub struct Producer {
-    capacity: u64,
-    /// Bytes ever written, as published.
-    produced: u64,
-    /// Bytes ever read by the peer, as published by it; checked.
-    consumed: u64,
-    /// Flags of the published producer word.
+    geometry: Geometry,
+    written: Counts,
+    /// Taken by the peer, as published by it; checked.
+    taken: Counts,
+    /// The word that says so if the peer does not sleep.
+    seen: u64,
+    /// Flags of the published word.
     flags: u64,
-    /// Consumer word at the last doorbell.
-    rung: u64,
+    /// Records below this one fit, if they have no data lines; none does after a failure, or while the
+    /// published word has flags.
+    quick: u64,
+    /// Records that the peer had taken at the last doorbell.
+    rung: Option<u64>,
     failed: Option<RingError>,
 }
 
 impl Producer {
-    /// Creates the producer of an empty ring of `capacity` bytes; none when [`layout::is_capacity`]
-    /// is false.
-    pub fn new(capacity: u64) -> Option<Self> {
-        layout::is_capacity(capacity).then_some(Self {
-            capacity,
-            produced: 0,
-            consumed: 0,
+    /// Creates the producer of an empty ring.
+    pub fn new(geometry: Geometry) -> Self {
+        let start = Counts::default();
+        Self {
+            geometry,
+            written: start,
+            taken: start,
+            seen: start.word(),
             flags: 0,
-            rung: FLAGS,
+            quick: geometry.room().records,
+            rung: None,
             failed: None,
-        })
+        }
     }
 
     /// Returns the largest number of bytes of a message.
     pub fn max_message(&self) -> usize {
-        self.capacity as usize - HEADER
+        self.geometry.max_message()
     }
 
-    /// Returns the bytes ever read by the peer, as published by it.
-    pub(super) fn consumed(&self) -> u64 {
-        self.consumed
+    /// Returns the number of records that the peer is known to have taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.records
+    }
+
+    /// Writes a message of eight bytes to a peer that has room for it and does not sleep. Returns whether to ring the peer's
+    /// doorbell; none if this is another case, which is that of [`Producer::push`], and nothing has
+    /// happened.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError`].
+    #[inline(always)]
+    pub fn push_short(
+        &mut self,
+        inbound: &impl Inbound,
+        outbound: &impl Outbound,
+        message: &[u8],
+    ) -> Option<Result<bool, RingError>> {
+        let message = <[u8; SHORT]>::try_from(message).ok()?;
+        let index = self.written.records;
+        // A peer that has closed is not written any more.
+        if index >= self.quick || inbound.load(TAKEN) != self.seen {
+            return None;
+        }
+        let place = self.geometry.head(index);
+        outbound.store(place, u64::from_le_bytes(message));
+        outbound.publish(place + HEAD, layout::head(index, SHORT as u64));
+        self.written.records += 1;
+        // As in `push_vectored`.
+        inbound.fence();
+        let word = inbound.load(TAKEN);
+        match word == self.seen {
+            true => Some(Ok(false)),
+            false => Some(self.check_sleeper(word)),
+        }
     }
 
     /// Writes a message, when there is room.
@@ -67,7 +101,6 @@ impl Producer {
     /// # Errors
     ///
     /// [`RingError`]; after all but `TooLong` the ring stays unusable.
-    #[inline]
     pub fn push(
         &mut self,
         inbound: &impl Inbound,
@@ -82,7 +115,6 @@ impl Producer {
     /// # Errors
     ///
     /// [`RingError`]; after all but `TooLong` the ring stays unusable.
-    #[inline]
     pub fn push_vectored(
         &mut self,
         inbound: &impl Inbound,
@@ -92,71 +124,71 @@ impl Producer {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let length = total(parts);
-        let size = layout::record_size(length as u64);
-        if self.produced != self.consumed {
-            self.accept(inbound.load(CONSUMER))?;
-        }
-        if length <= SLOT_SIZE && self.produced == self.consumed {
-            // The peer has consumed everything, the slot's last message included: a short message
-            // may use the slot, which takes only the cache line that the peer polls.
-            if let [message] = parts {
-                fill_slot(outbound, message.as_ref());
-            } else {
-                let mut message = [0; SLOT_SIZE];
-                let mut rest = &mut message[..];
-                for part in parts {
-                    let (head, tail) = rest.split_at_mut(part.as_ref().len());
-                    head.copy_from_slice(part.as_ref());
-                    rest = tail;
-                }
-                fill_slot(outbound, &message[..length]);
-            }
-            let slot = layout::slot_base(self.produced) + length as u64;
-            outbound.store(SLOT, slot);
-        } else if self.room() >= size {
-            self.write(outbound, parts, length);
-        } else if length > self.max_message() {
-            let limit = self.max_message();
+        let limit = self.max_message();
+        let length = parts.iter().fold(0, |sum: usize, part| {
+            sum.saturating_add(part.as_ref().len())
+        });
+        if length > limit {
             return Err(RingError::TooLong { length, limit });
-        } else {
-            if self.flags & WANTS_ROOM == 0 {
-                self.publish_word(outbound, self.flags | WANTS_ROOM);
-            }
-            return Ok(Pushed::Full { wake: false });
         }
-        self.produced += size;
-        // A peer that sees the index sees the record.
-        self.publish_word(outbound, 0);
-        // Store the index, then check whether the peer sleeps; the peer publishes that it sleeps,
-        // then polls the index. The fences on both sides make one of the two see the other.
+        let lines = Geometry::lines_of(length);
+        // A peer that has closed is not written any more.
+        self.accept(inbound.load(TAKEN))?;
+        if !self.has_room(lines) {
+            if self.flags & WANTS_ROOM == 0 {
+                self.say(outbound, self.flags | WANTS_ROOM);
+            }
+            return Ok(Pushed::Full);
+        }
+        if self.flags != 0 {
+            self.flags = 0;
+            outbound.store(OUT, 0);
+            self.note_room();
+        }
+        let mut position = 0;
+        for part in parts {
+            let mut rest = part.as_ref();
+            while !rest.is_empty() {
+                let (offset, room) = self.geometry.place(self.written, position);
+                let (piece, later) = rest.split_at(rest.len().min(room));
+                outbound.write(offset, piece);
+                position += piece.len();
+                rest = later;
+            }
+        }
+        let index = self.written.records;
+        // A peer that sees the head sees the message.
+        let place = self.geometry.head(index) + HEAD;
+        outbound.publish(place, layout::head(index, length as u64));
+        self.written.records += 1;
+        self.written.lines += lines;
+        // Store the head, then check whether the peer sleeps; the peer publishes that it sleeps, then
+        // polls the head. The fences on both sides make one of the two see the other.
         inbound.fence();
-        let wake = self.poll_once(inbound)?;
+        let wake = self.check_sleeper(inbound.load(TAKEN))?;
         Ok(Pushed::Done { wake })
     }
 
-    /// Writes a record for which there is room.
-    fn write(&self, outbound: &impl Outbound, parts: &[impl AsRef<[u8]>], length: usize) {
-        // A header never wraps: records are aligned to its size.
-        let (start, _) = split(self.produced, HEADER, self.capacity);
-        outbound.store(start, length as u64);
-        let mut position = self.produced + HEADER as u64;
-        for part in parts {
-            let part = part.as_ref();
-            let (start, first) = split(position, part.len(), self.capacity);
-            outbound.write(start, &part[..first]);
-            if first < part.len() {
-                outbound.write(layout::DATA, &part[first..]);
-            }
-            position += part.len() as u64;
+    /// Checks whether the peer sleeps for want of messages, by its word. Returns whether to ring its
+    /// doorbell.
+    fn check_sleeper(&mut self, word: u64) -> Result<bool, RingError> {
+        self.accept(word)?;
+        // A peer that sleeps with an empty ring needs no doorbell: it polls before it sleeps again.
+        // A peer that has taken nothing since the last doorbell needs no second one: it is about to
+        // wake.
+        let taken = self.taken.records;
+        let wake = word & ASLEEP != 0 && taken != self.written.records && self.rung != Some(taken);
+        if wake {
+            self.rung = Some(taken);
         }
+        Ok(wake)
     }
 
     /// Publishes that this side goes to sleep until there is room. Check for room once more before
     /// sleeping; call [`Producer::awake`] afterwards.
     pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
         if self.failed.is_none() {
-            self.publish_word(outbound, WANTS_ROOM | ASLEEP);
+            self.say(outbound, WANTS_ROOM | ASLEEP);
             inbound.fence();
         }
     }
@@ -164,7 +196,7 @@ impl Producer {
     /// Publishes that this side is awake.
     pub fn awake(&mut self, outbound: &impl Outbound) {
         if self.flags & ASLEEP != 0 && self.failed.is_none() {
-            self.publish_word(outbound, self.flags & !ASLEEP);
+            self.say(outbound, self.flags & !ASLEEP);
         }
     }
 
@@ -175,76 +207,58 @@ impl Producer {
 
     /// Publishes that no message will follow.
     pub fn close(&mut self, outbound: &impl Outbound) {
-        self.publish_word(outbound, CLOSED);
+        self.say(outbound, CLOSED);
         self.fail(RingError::Closed);
     }
 
-    /// Returns true if the peer has published that it has consumed all messages. It may have consumed
-    /// more than it has published, unless it has closed.
+    /// Returns true if the peer has published that it has taken all messages. It may have taken more than
+    /// it has published, unless it has closed.
     pub fn is_consumed(&mut self, inbound: &impl Inbound) -> bool {
         // An error is kept for the next call.
-        let _ = self.accept(inbound.load(CONSUMER));
-        self.consumed == self.produced
+        let _ = self.accept(inbound.load(TAKEN));
+        self.taken == self.written
     }
 
     /// Returns true if the peer has published that it closed; reads its word if necessary.
     pub fn peer_closed(&mut self, inbound: &impl Inbound) -> bool {
-        self.failed.is_some() || self.accept(inbound.load(CONSUMER)).is_err()
+        self.failed.is_some() || self.accept(inbound.load(TAKEN)).is_err()
     }
 
-    #[inline]
-    fn room(&self) -> u64 {
-        self.capacity - (self.produced - self.consumed)
+    /// Returns true if a record with so many data lines fits.
+    fn has_room(&self, lines: u64) -> bool {
+        let room = self.geometry.room();
+        self.written.records - self.taken.records < room.records
+            && self.written.lines - self.taken.lines + lines <= room.lines
     }
 
-    #[inline]
-    fn publish_word(&mut self, outbound: &impl Outbound, flags: u64) {
+    /// Notes which records fit.
+    fn note_room(&mut self) {
+        self.quick = match (self.failed, self.flags) {
+            (None, 0) => self.taken.records + self.geometry.room().records,
+            _ => 0,
+        };
+    }
+
+    fn say(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
-        outbound.publish(PRODUCER, self.produced | flags);
+        self.note_room();
+        outbound.publish(OUT, flags);
     }
 
-    /// Returns the index at which the next record will start, if the ring works.
-    #[inline(always)]
-    pub(super) fn index(&self) -> Option<u64> {
-        self.failed.is_none().then_some(self.produced)
-    }
-
-    /// Notes that a record was written and published, after the peer had consumed all earlier ones.
-    #[inline(always)]
-    pub(super) fn advance(&mut self, size: u64) {
-        self.consumed = self.produced;
-        self.produced += size;
-        self.flags = 0;
-    }
-
-    /// Checks whether the peer sleeps for want of messages. Returns whether to ring its doorbell.
-    #[inline]
-    pub(super) fn poll_once(&mut self, inbound: &impl Inbound) -> Result<bool, RingError> {
-        let word = inbound.load(CONSUMER);
-        self.accept(word)?;
-        // A peer that sleeps with an empty ring needs no doorbell: it polls before it sleeps again.
-        // A peer that has not consumed the messages of the last doorbell needs no second one: it is
-        // about to wake.
-        let wake = word & ASLEEP != 0 && self.consumed != self.produced && word != self.rung;
-        if wake {
-            self.rung = word;
-        }
-        Ok(wake)
-    }
-
-    /// Checks the peer's consumer word and stores it.
-    #[inline]
+    /// Checks the peer's word and stores what it says.
     fn accept(&mut self, word: u64) -> Result<(), RingError> {
-        let index = word & !FLAGS;
-        if word & FLAGS & !(ASLEEP | CLOSED) != 0 {
+        let flags = Counts::flags(word);
+        if flags & !(ASLEEP | CLOSED) != 0 {
             return Err(self.fail(RingError::Violation(Violation::Flags)));
         }
-        // The index must not go back, nor exceed the written bytes.
-        if index < self.consumed || index > self.produced {
-            return Err(self.fail(RingError::Violation(Violation::Index)));
-        }
-        self.consumed = index;
-        if word & CLOSED != 0 {
+        // No count goes back, nor beyond what was written.
+        let Some(taken) = self.taken.follow(word, self.written) else {
+            return Err(self.fail(RingError::Violation(Violation::Count)));
+        };
+        self.taken = taken;
+        self.note_room();
+        self.seen = taken.word();
+        if flags & CLOSED != 0 {
             return Err(self.fail(RingError::Closed));
         }
         Ok(())
@@ -252,45 +266,8 @@ impl Producer {
 
     /// Makes the ring unusable, and returns the reason.
     #[cold]
-    pub(super) fn fail(&mut self, error: RingError) -> RingError {
+    fn fail(&mut self, error: RingError) -> RingError {
+        self.quick = 0;
         *self.failed.get_or_insert(error)
     }
-}
-
-/// Bytes of all pieces.
-#[inline]
-fn total(parts: &[impl AsRef<[u8]>]) -> usize {
-    let lengths = parts.iter().map(|part| part.as_ref().len());
-    // The same memory may be passed several times: a larger sum is too long for any ring.
-    lengths.fold(0, |sum: usize, length| {
-        sum.saturating_add(length)
-            .min(2 * layout::MAX_CAPACITY as usize)
-    })
-}
-
-/// Stores a message that fits into the slot.
-#[inline]
-fn fill_slot(outbound: &impl Outbound, message: &[u8]) {
-    let mut words = message.chunks_exact(8);
-    let mut offset = SLOT_DATA;
-    for word in words.by_ref() {
-        outbound.store(offset, word_of(word));
-        offset += 8;
-    }
-    if !words.remainder().is_empty() {
-        outbound.store(offset, word_of(words.remainder()));
-    }
-}
-
-/// Packs up to eight bytes into a word, which a store leaves in this order, followed by zeroes.
-#[inline]
-fn word_of(bytes: &[u8]) -> u64 {
-    if let Ok(all) = bytes.try_into() {
-        return u64::from_le_bytes(all);
-    }
-    let mut word = [0; 8];
-    for (target, byte) in word.iter_mut().zip(bytes) {
-        *target = *byte;
-    }
-    u64::from_le_bytes(word)
 }
