@@ -12,7 +12,7 @@ pub(crate) mod selector;
 pub use self::connect::ChannelListener;
 use crate::connection::link::{Link, WindowLink};
 use crate::error::{Error, Result};
-use crate::ring::{Duplex, Pushed, RingError};
+use crate::ring::{Consumer, Geometry, Popped, Producer, Pushed, RingError};
 use crate::wait::deadline::Deadline;
 use crate::wait::spin::{repeat, Poller, Spin};
 use crate::wait::wakeup::LONGEST_SLEEP;
@@ -24,12 +24,13 @@ use crate::wait::wakeup::LONGEST_SLEEP;
 /// returns the message, or an error.
 #[derive(Debug)]
 pub struct Channel<L: Link = WindowLink> {
-    rings: Duplex,
+    producer: Producer,
+    consumer: Consumer,
     poller: Poller,
     /// Ticks that sleeping and waking takes here.
     wakeup: u64,
-    /// The peer's indices when this side last rang: while they are unchanged, the peer may still
-    /// sleep.
+    /// How much either side was known to have taken when this side last rang: while that is unchanged,
+    /// the peer may still sleep.
     rang: Option<(u64, u64)>,
     /// Reason for which the peer's memory may be unmapped and must not be accessed.
     lost: Option<Error>,
@@ -43,32 +44,25 @@ impl<L: Link> Channel<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the capacity is not a power of two between 64 and 2^30.
+    /// [`Error::Range`] when the capacity is not a power of two between 64 and 2^28.
     pub fn over(link: L, capacity: u64) -> Result<Self> {
-        Self::of(link, (capacity, capacity))
+        let ring = Geometry::of(capacity).ok_or_else(|| Error::capacity(capacity))?;
+        Ok(Self::of(link, (ring, ring)))
     }
 
-    /// Opens a channel over a link with rings of so many bytes: that which this side writes, and that
-    /// which it reads.
-    fn of(link: L, (out, own): (u64, u64)) -> Result<Self> {
-        let Some(rings) = Duplex::of(out, own) else {
-            let size = crate::ring::layout::MAX_CAPACITY;
-            return Err(Error::Range {
-                offset: 0,
-                length: out.max(own),
-                size,
-            });
-        };
+    /// Opens a channel over a link with two rings: that which this side writes, and that which it reads.
+    fn of(link: L, (out, own): (Geometry, Geometry)) -> Self {
         let wakeup = link.wakeup();
-        Ok(Self {
-            rings,
+        Self {
+            producer: Producer::new(out),
+            consumer: Consumer::new(own),
             poller: Poller::new(Spin::Adaptive, wakeup),
             wakeup,
             rang: None,
             lost: None,
             probe: 0,
             link,
-        })
+        }
     }
 
     /// Returns the ticks that sleeping and waking takes here.
@@ -83,12 +77,12 @@ impl<L: Link> Channel<L> {
 
     /// Returns the largest number of bytes of a message.
     pub fn max_message(&self) -> usize {
-        self.rings.max_message()
+        self.producer.max_message()
     }
 
     /// Returns the largest number of bytes of a message of the peer.
     pub fn max_received(&self) -> usize {
-        self.rings.max_received()
+        self.consumer.max_message()
     }
 
     /// Returns the link of the channel.
@@ -117,12 +111,12 @@ impl<L: Link> Channel<L> {
             return Err(error);
         }
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
-        let (sent, wake) = match self.rings.push_vectored(inbound, outbound, parts)? {
-            Pushed::Done { wake } => (true, wake),
-            Pushed::Full { wake } => (false, wake),
+        let pushed = self.producer.push_vectored(inbound, outbound, parts)?;
+        let Pushed::Done { wake } = pushed else {
+            return Ok(false);
         };
         self.wake_peer(wake);
-        self.reason().map_or(Ok(sent), Err)
+        self.reason().map_or(Ok(true), Err)
     }
 
     /// Receives all pending messages, at most `most`, without waiting. Each is copied to the start
@@ -141,7 +135,7 @@ impl<L: Link> Channel<L> {
     ) -> Result<usize> {
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
         let (count, wake) = self
-            .rings
+            .consumer
             .pop_batch(inbound, outbound, target, most, taken)?;
         self.wake_peer(wake);
         if count > 0 {
@@ -160,10 +154,10 @@ impl<L: Link> Channel<L> {
     #[inline]
     pub fn try_receive(&mut self, target: &mut [u8]) -> Result<Option<usize>> {
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
-        let (popped, wake) = self.rings.pop(inbound, outbound, target)?;
+        let Popped { length, wake } = self.consumer.pop(inbound, outbound, target)?;
         self.wake_peer(wake);
-        if popped.is_some() {
-            return Ok(popped);
+        if length.is_some() {
+            return Ok(length);
         }
         self.reason().map_or(Ok(None), Err)
     }
@@ -177,7 +171,7 @@ impl<L: Link> Channel<L> {
     #[inline(always)]
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
-        match self.rings.push_fast(inbound, outbound, message) {
+        match self.producer.push_short(inbound, outbound, message) {
             Some(Ok(false)) => Ok(()),
             other => self.send_slowly(message, timeout, other),
         }
@@ -194,7 +188,7 @@ impl<L: Link> Channel<L> {
     #[inline(always)]
     pub fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
         let looks = self.poller.burst();
-        match self.rings.pop_fast(self.link.inbound(), target, looks) {
+        match self.consumer.pop_short(self.link.inbound(), target, looks) {
             Some(length) => {
                 self.poller.found_at_once();
                 Ok(length)
@@ -241,9 +235,9 @@ impl<L: Link> Channel<L> {
         &mut self,
         message: &[u8],
         timeout: Duration,
-        fast: Option<std::result::Result<bool, RingError>>,
+        short: Option<std::result::Result<bool, RingError>>,
     ) -> Result<()> {
-        if let Some(wake) = fast {
+        if let Some(wake) = short {
             self.wake_peer(wake?);
             return self.reason().map_or(Ok(()), Err);
         }
@@ -253,9 +247,9 @@ impl<L: Link> Channel<L> {
     /// Polls for a short message as [`Channel::receive`] does, and takes any other one.
     #[cold]
     fn receive_slowly(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
-        self.receive_when_possible(timeout, |channel, attempts| {
+        self.receive_when_possible(timeout, |channel, looks| {
             let inbound = channel.link.inbound();
-            match channel.rings.pop_fast(inbound, target, attempts) {
+            match channel.consumer.pop_short(inbound, target, looks) {
                 Some(length) => Ok(Some(length)),
                 None => channel.try_receive(target),
             }
@@ -274,7 +268,10 @@ impl<L: Link> Channel<L> {
                 Err(error) => Some(Err(error)),
             })
         };
-        let sleep = Duplex::sleep_for_room;
+        let sleep = |channel: &mut Self| {
+            let (inbound, outbound) = (channel.link.inbound(), channel.link.outbound());
+            channel.producer.sleep(inbound, outbound);
+        };
         match self.spin(&mut attempts) {
             Some(result) => result,
             None => self.sleep_until(timeout, "room in the ring", sleep, attempts),
@@ -287,7 +284,7 @@ impl<L: Link> Channel<L> {
         mut attempts: impl FnMut(&mut Self, u32) -> Result<Option<T>>,
     ) -> Result<T> {
         let mut attempts = |channel: &mut Self, count| attempts(channel, count).transpose();
-        let sleep = Duplex::sleep_for_message;
+        let sleep = Self::fall_asleep;
         match self.spin(&mut attempts) {
             Some(result) => result,
             None => self.sleep_until(timeout, "message from the peer", sleep, attempts),
@@ -297,7 +294,7 @@ impl<L: Link> Channel<L> {
     /// Makes attempts for as long as the poller allows.
     fn spin<T>(&mut self, mut attempts: impl FnMut(&mut Self, u32) -> Option<T>) -> Option<T> {
         let mut poller = self.poller;
-        poller.begin(self.rang == Some(self.rings.peer_position()));
+        poller.begin(self.rang == Some(self.position()));
         let found = poller.until(|count| attempts(self, count));
         self.poller = poller;
         found
@@ -306,23 +303,37 @@ impl<L: Link> Channel<L> {
     /// Publishes that this side sleeps until a message arrives. The caller must count rings before,
     /// and poll once more afterwards.
     pub(crate) fn fall_asleep(&mut self) {
-        self.rings
-            .sleep_for_message(self.link.inbound(), self.link.outbound());
+        self.consumer
+            .sleep(self.link.inbound(), self.link.outbound());
     }
 
     /// Publishes that this side is awake.
     pub(crate) fn wake_up(&mut self) {
         // A peer that has closed may have unmapped its memory, which must not be accessed.
-        if self.lost.is_none() && !self.rings.peer_closed(self.link.inbound()) {
-            self.rings.awake(self.link.outbound());
+        if self.lost.is_none() && !self.peer_closed() {
+            self.consumer.awake(self.link.outbound());
+            self.producer.awake(self.link.outbound());
         }
+    }
+
+    /// Returns true if the peer has published that it closed, by its words in this side's segment.
+    fn peer_closed(&mut self) -> bool {
+        let inbound = self.link.inbound();
+        self.consumer.peer_closed(inbound) || self.producer.peer_closed(inbound)
+    }
+
+    /// Returns how much the peer is known to have taken, and this side: it changes when the peer shows
+    /// that it is awake.
+    fn position(&self) -> (u64, u64) {
+        (self.producer.taken(), self.consumer.taken())
     }
 
     /// Marks the peer as lost: its memory is not accessed any more. Messages that it sent before
     /// can still be received; then `reason` is returned.
     pub(crate) fn abandon(&mut self, reason: Error) {
         self.lost = Some(reason);
-        self.rings.abandon();
+        self.producer.abandon();
+        self.consumer.abandon();
     }
 
     /// Rings the peer's doorbell, if that is necessary and there is a peer.
@@ -331,7 +342,7 @@ impl<L: Link> Channel<L> {
         if !necessary || self.lost.is_some() {
             return;
         }
-        self.rang = Some(self.rings.peer_position());
+        self.rang = Some(self.position());
         if let Err(error) = self.link.ring() {
             self.abandon(error);
         }
@@ -350,7 +361,7 @@ impl<L: Link> Channel<L> {
         &mut self,
         timeout: Duration,
         what: &str,
-        sleep: impl Fn(&mut Duplex, &L::In, &L::Out),
+        sleep: impl Fn(&mut Self),
         mut attempts: impl FnMut(&mut Self, u32) -> Option<Result<T>>,
     ) -> Result<T> {
         self.poller.slept();
@@ -358,7 +369,7 @@ impl<L: Link> Channel<L> {
         loop {
             // This order makes it safe: count rings, publish the flag, poll again, sleep.
             let seen = self.link.rings();
-            sleep(&mut self.rings, self.link.inbound(), self.link.outbound());
+            sleep(self);
             let done = attempts(self, 1);
             if done.is_none() {
                 if let Err(error) = self.link.wait(seen, deadline.within(LONGEST_SLEEP)) {
@@ -403,11 +414,11 @@ impl<L: Link> Channel<L> {
 impl<L: Link> Drop for Channel<L> {
     fn drop(&mut self) {
         // A peer that has closed or ended may have unmapped its memory, which must not be accessed.
-        let peer_ended = self.lost.is_some() || self.rings.peer_closed(self.link.inbound());
-        if peer_ended || self.link.ring().is_err() {
+        if self.lost.is_some() || self.peer_closed() || self.link.ring().is_err() {
             return;
         }
-        self.rings.close(self.link.outbound());
+        self.producer.close(self.link.outbound());
+        self.consumer.close(self.link.outbound());
         // Wake it, if it sleeps, to see that.
         let _ = self.link.ring();
     }
@@ -453,17 +464,19 @@ mod tests {
         }
     }
 
-    /// A peer that sleeps for room, and the other side, which loses it by waking it.
-    fn channels(messages: usize) -> (Channel<Loopback>, Channel<Lost>) {
+    /// A peer that sleeps for room behind so many messages, and the other side, which loses it by waking
+    /// it.
+    fn channels() -> (Channel<Loopback>, Channel<Lost>, usize) {
         let (left, right) = loopback::pair(CAPACITY);
         let mut left = Channel::over(left, CAPACITY).unwrap();
-        for _ in 0..messages {
-            assert!(left.try_send(&[1; 16]).unwrap());
+        let mut messages = 0;
+        while left.try_send(&[1; 16]).unwrap() {
+            messages += 1;
         }
-        assert!(!left.try_send(&[1; 16]).unwrap());
         let (inbound, outbound) = (left.link.inbound(), left.link.outbound());
-        left.rings.sleep_for_room(inbound, outbound);
-        (left, Channel::over(Lost(right), CAPACITY).unwrap())
+        left.producer.sleep(inbound, outbound);
+        let right = Channel::over(Lost(right), CAPACITY).unwrap();
+        (left, right, messages)
     }
 
     #[test]
@@ -472,7 +485,7 @@ mod tests {
         let mut right = Channel::over(right, CAPACITY).unwrap();
         right.set_spin(Spin::Never);
         let sleeper = std::thread::spawn(move || right.receive(&mut [0; 16], Duration::MAX));
-        while left.inbound().acquire(layout::CONSUMER) & layout::ASLEEP == 0 {
+        while left.inbound().acquire(layout::TAKEN) & layout::ASLEEP == 0 {
             std::thread::yield_now();
         }
         let mut left = Channel::over(left, CAPACITY).unwrap();
@@ -482,9 +495,9 @@ mod tests {
 
     #[test]
     fn what_was_taken_outlives_the_peer() {
-        let (_left, mut right) = channels(2);
+        let (_left, mut right, messages) = channels();
         let mut target = [0; 16];
-        for _ in 0..2 {
+        for _ in 0..messages {
             assert_eq!(right.receive(&mut target, LONG).unwrap(), 16);
         }
         let error = right.receive(&mut target, LONG).unwrap_err();
@@ -561,11 +574,11 @@ mod tests {
 
     #[test]
     fn a_batch_outlives_the_peer() {
-        let (_left, mut right) = channels(2);
+        let (_left, mut right, messages) = channels();
         let mut target = [0; 16];
         let mut batch =
-            |right: &mut Channel<Lost>| right.receive_batch(&mut target, 9, LONG, |_| {});
-        assert_eq!(batch(&mut right).unwrap(), 2);
+            |right: &mut Channel<Lost>| right.receive_batch(&mut target, messages, LONG, |_| {});
+        assert_eq!(batch(&mut right).unwrap(), messages);
         let error = batch(&mut right).unwrap_err();
         assert!(matches!(error, Error::LinkDown), "{error}");
     }

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use crate::error::peer::Peer;
 use crate::method::refusal::Refusal;
 use crate::method::Method;
-use crate::ring::{RingError, Violation};
+use crate::ring::{layout, RingError, Violation};
 use crate::sys::memlock::Memlock;
 
 pub use name::BadName;
@@ -153,6 +153,15 @@ impl Error {
             action: action.into(),
             errno,
             hint: hint(errno).map(str::to_owned),
+        }
+    }
+
+    /// Builds the error for rings that cannot have that many bytes.
+    pub(crate) fn capacity(bytes: u64) -> Self {
+        Self::Range {
+            offset: 0,
+            length: bytes,
+            size: layout::MAX_CAPACITY,
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::sys::Mapping;
 
-pub(crate) use barrier::{acquire_barrier, full_barrier, publish_barrier};
+pub(crate) use barrier::{acquire_barrier, full_barrier, publish_barrier, release_barrier};
 #[cfg(test)]
 pub(crate) use register::fake;
 pub(crate) use register::{Register, RegisterAddress};

@@ -299,18 +299,19 @@ impl Inbound for InboundSegment {
         word
     }
 
-    #[inline]
-    fn await_change(&self, offset: usize, old: u64, looks: u32) -> u64 {
-        let (word, old) = (self.mapping.word(offset), old.to_le());
-        let mut value = word.load(Ordering::Acquire);
-        for _ in 1..looks {
-            if value != old {
+    #[inline(always)]
+    fn await_upper(&self, offset: usize, wanted: u64, looks: u32) -> u64 {
+        let word = self.mapping.word(offset);
+        let mut value = 0;
+        for _ in 0..looks.max(1) {
+            value = u64::from_le(word.load(Ordering::Acquire));
+            if (value ^ wanted) >> 32 == 0 {
+                // Not at each look: what is not there yet is not read.
+                mmio::acquire_barrier();
                 break;
             }
-            value = word.load(Ordering::Acquire);
         }
-        mmio::acquire_barrier();
-        u64::from_le(value)
+        value
     }
 
     #[inline]
@@ -334,6 +335,13 @@ impl Outbound for OutboundSegment {
     #[inline]
     fn publish(&self, offset: usize, value: u64) {
         mmio::publish_barrier();
+        let word = self.mapping.word(offset);
+        word.store(value.to_le(), Ordering::Release);
+    }
+
+    #[inline]
+    fn release(&self, offset: usize, value: u64) {
+        mmio::release_barrier();
         let word = self.mapping.word(offset);
         word.store(value.to_le(), Ordering::Release);
     }

@@ -13,18 +13,12 @@ use crate::connection::{ConnectOptions, Connection, ConnectionKind, Listener, Of
 use crate::device::Device;
 use crate::error::peer::Peer;
 use crate::error::{Error, Result};
-use crate::ring::{layout, VERSION};
+use crate::ring::{Geometry, VERSION};
 
 /// Returns the offer of a connection that becomes a channel with a ring of so many bytes here.
 fn offer(capacity: u64) -> Result<Offer> {
-    if !layout::is_capacity(capacity) {
-        return Err(Error::Range {
-            offset: 0,
-            length: capacity,
-            size: layout::MAX_CAPACITY,
-        });
-    }
-    Ok(Offer::of_ring(ConnectionKind::CHANNEL, VERSION, capacity))
+    let ring = Geometry::of(capacity).ok_or_else(|| Error::capacity(capacity))?;
+    Ok(Offer::of_ring(ConnectionKind::CHANNEL, VERSION, ring))
 }
 
 impl Channel {
@@ -64,8 +58,8 @@ impl Channel {
                     .into(),
             ),
         };
-        let (link, capacities) = WindowLink::of_connection(&connection)?.ok_or_else(none)?;
-        Self::of(link.with(connection), capacities)
+        let (link, rings) = WindowLink::of_connection(&connection)?.ok_or_else(none)?;
+        Ok(Self::of(link.with(connection), rings))
     }
 }
 

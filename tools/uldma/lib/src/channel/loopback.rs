@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::channel::Channel;
 use crate::connection::loopback::{pair, Loopback};
 use crate::error::Error;
+use crate::ring::Geometry;
 use crate::wait::spin::Spin;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -80,12 +81,21 @@ fn batches_cross_between_threads() {
 #[test]
 fn a_full_ring_says_so_and_goes_on() {
     let (mut left, mut right) = channels(64, Spin::Never);
-    assert!(left.try_send(&[1; 56]).unwrap());
-    assert!(!left.try_send(&[]).unwrap());
-    let error = left.send(&[], Duration::from_millis(1)).unwrap_err();
+    // The first one takes the only data line.
+    assert!(left.try_send(&[1; 57]).unwrap());
+    assert!(!left.try_send(&[1; 57]).unwrap());
+    let error = left.send(&[1; 57], Duration::from_millis(1)).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }));
+    let mut sent = 0;
+    while left.try_send(&[]).unwrap() {
+        sent += 1;
+    }
+    assert_eq!(sent, 15);
     let mut target = [0; 64];
-    assert_eq!(right.try_receive(&mut target).unwrap(), Some(56));
+    assert_eq!(right.try_receive(&mut target).unwrap(), Some(57));
+    for _ in 0..sent {
+        assert_eq!(right.try_receive(&mut target).unwrap(), Some(0));
+    }
     assert_eq!(right.try_receive(&mut target).unwrap(), None);
     left.send(&[2], Duration::ZERO).unwrap();
     assert_eq!(right.try_receive(&mut target).unwrap(), Some(1));
@@ -95,10 +105,10 @@ fn a_full_ring_says_so_and_goes_on() {
 fn a_message_that_is_too_long_harms_nothing() {
     let (mut left, mut right) = channels(64, Spin::Never);
     assert!(matches!(
-        left.try_send(&[0; 57]),
+        left.try_send(&[0; 121]),
         Err(Error::TooLong {
-            length: 57,
-            limit: 56
+            length: 121,
+            limit: 120
         })
     ));
     left.try_send(b"bytes").unwrap();
@@ -135,7 +145,7 @@ fn what_was_sent_before_closing_arrives() {
 
 #[test]
 fn odd_capacities_are_refused() {
-    for capacity in [0, 32, 65, 96, 1 << 31] {
+    for capacity in [0, 32, 65, 96, 1 << 29] {
         let (left, _right) = pair(64);
         assert!(matches!(
             Channel::over(left, capacity),
@@ -147,8 +157,9 @@ fn odd_capacities_are_refused() {
 #[test]
 fn the_end_is_awaited_by_a_side_with_a_smaller_ring_to_the_peer() {
     let (left, right) = pair(256);
-    let mut left = Channel::of(left, (256, 64)).unwrap();
-    let mut right = Channel::of(right, (64, 256)).unwrap();
+    let [small, large] = [64, 256].map(|capacity| Geometry::of(capacity).unwrap());
+    let mut left = Channel::of(left, (large, small));
+    let mut right = Channel::of(right, (small, large));
     left.send(&[1; 200], LONG).unwrap();
     drop(left);
     right.wait_closed(LONG).unwrap();

@@ -13,7 +13,7 @@ use crate::device::event::Counts;
 use crate::device::Device;
 use crate::error::peer::Peer;
 use crate::error::{Error, Result};
-use crate::ring::{layout, Inbound, Outbound, Violation};
+use crate::ring::{Geometry, Inbound, Outbound, Violation};
 use crate::wait::{ticks, wakeup};
 use crate::window::{InboundSegment, OutboundSegment};
 
@@ -134,22 +134,25 @@ impl WindowLink {
         })
     }
 
-    /// Makes the link of the rings of a connection. Returns it with the bytes of the ring that this side
-    /// writes, and of that which it reads; none if the connection has no rings.
+    /// Makes the link of the rings of a connection. Returns it with the ring that this side writes, and
+    /// that which it reads; none if the connection has no rings.
     ///
     /// # Errors
     ///
     /// [`Error::Violation`] when the other side names a ring that cannot be; [`Error::System`]: ENOTCONN,
     /// ENODEV, EBUSY when the connection has such a link already, EDQUOT.
-    pub(crate) fn of_connection(connection: &Connection) -> Result<Option<(Self, (u64, u64))>> {
+    pub(crate) fn of_connection(
+        connection: &Connection,
+    ) -> Result<Option<(Self, (Geometry, Geometry))>> {
         let (device, info) = (connection.device(), connection.query()?);
         let capacities = info.offer.capacity().zip(connection.offer().capacity());
         let (Some((out, own)), 1..) = (capacities, info.offer.ring_length) else {
             return Ok(None);
         };
-        if !layout::is_capacity(out) || info.offer.ring_length < layout::length(out) {
+        let out = Geometry::of(out).filter(|ring| info.offer.ring_length >= ring.length());
+        let (Some(out), Some(own)) = (out, Geometry::of(own)) else {
             return Err(Violation::Handshake.into());
-        }
+        };
         let Some((inbound, outbound)) = device.rings()? else {
             return Ok(None);
         };

@@ -7,7 +7,7 @@ use std::sync::atomic::{fence, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use crate::ring::{layout, Inbound, Outbound};
+use crate::ring::{Geometry, Inbound, Outbound};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::connection::link::{Link, Pollable};
@@ -24,8 +24,8 @@ struct Half {
 }
 
 impl Half {
-    fn new(capacity: u64) -> Arc<Self> {
-        let words = (layout::DATA as u64 + capacity).div_ceil(8);
+    fn new(length: u64) -> Arc<Self> {
+        let words = length / 8;
         Arc::new(Self {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
             rings: Mutex::new(0),
@@ -49,9 +49,11 @@ pub struct Loopback {
     outbound: Arc<Half>,
 }
 
-/// Returns the two sides of a link whose halves hold rings of `capacity` bytes.
+/// Returns the two sides of a link whose halves hold rings of `capacity` bytes, or nothing if there is no
+/// such ring.
 pub fn pair(capacity: u64) -> (Loopback, Loopback) {
-    let (left, right) = (Half::new(capacity), Half::new(capacity));
+    let length = Geometry::of(capacity).map_or(0, Geometry::length);
+    let (left, right) = (Half::new(length), Half::new(length));
     (
         Loopback {
             inbound: Arc::clone(&left),
@@ -91,6 +93,10 @@ impl Outbound for Loopback {
 
     fn publish(&self, offset: usize, value: u64) {
         self.outbound.words[offset / 8].store(value.to_le(), Ordering::Release);
+    }
+
+    fn release(&self, offset: usize, value: u64) {
+        self.publish(offset, value);
     }
 
     fn write(&self, offset: usize, source: &[u8]) {
@@ -185,11 +191,12 @@ impl Pollable for Loopback {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::layout;
 
     #[test]
     fn words_are_little_endian_in_memory() {
         let (left, right) = pair(64);
-        let (one, other) = (layout::PRODUCER, layout::CONSUMER);
+        let (one, other) = (layout::TAKEN, layout::OUT);
         left.store(one, 0x0102_0304_0506_0708);
         left.publish(other, 0x1112_1314_1516_1718);
         let mut bytes = [0; 16];

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::receipt;
 use crate::error::{Error, Result};
-use crate::ring::layout;
+use crate::ring::Geometry;
 use crate::sys::uapi;
 
 /// The byte of a stream's private data that says if it takes part in receipts.
@@ -118,19 +118,19 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Returns the offer of a side with a ring of `capacity` bytes.
-    pub(crate) fn of_ring(kind: ConnectionKind, version: u16, capacity: u64) -> Self {
+    /// Returns the offer of a side with a ring.
+    pub(crate) fn of_ring(kind: ConnectionKind, version: u16, ring: Geometry) -> Self {
         Self {
             kind,
             version,
-            ring_length: layout::length(capacity),
+            ring_length: ring.length(),
             // Eight bytes always fit.
-            private: PrivateData::new(&capacity.to_le_bytes()).unwrap_or_default(),
+            private: PrivateData::new(&ring.capacity().to_le_bytes()).unwrap_or_default(),
         }
     }
 
-    /// Returns the bytes of the ring that the side's program uses, which its private data begins with; none
-    /// if it uses none.
+    /// Returns the capacity of the ring that the side's program uses, which its private data begins with;
+    /// none if it uses none.
     pub(crate) fn capacity(&self) -> Option<u64> {
         let first = self.private.as_slice().first_chunk();
         let capacity = first.map(|bytes| u64::from_le_bytes(*bytes));
@@ -244,7 +244,7 @@ mod tests {
         let with = plain.with_receipts().unwrap();
         assert!(with.has_receipts() && with.capacity().is_none());
         assert_eq!(with.ring_length, 16);
-        let ring = Offer::of_ring(ConnectionKind::BYTES, 0, 0x1_0000);
+        let ring = Offer::of_ring(ConnectionKind::BYTES, 0, Geometry::of(0x1_0000).unwrap());
         let with = ring.with_receipts().unwrap();
         assert!(with.has_receipts() && !ring.has_receipts());
         assert_eq!(
@@ -257,11 +257,11 @@ mod tests {
     #[test]
     fn a_ring_is_told_by_its_capacity() {
         let offer = |private: &[u8]| Offer {
-            ring_length: 0x1_1000,
+            ring_length: 0x80 + 0x1_4000,
             private: PrivateData::new(private).unwrap(),
             ..Offer::default()
         };
-        let wanted = Offer::of_ring(ConnectionKind::BYTES, 0, 0x1_0000);
+        let wanted = Offer::of_ring(ConnectionKind::BYTES, 0, Geometry::of(0x1_0000).unwrap());
         assert_eq!(wanted, offer(&[0, 0, 1, 0, 0, 0, 0, 0]));
         assert_eq!(wanted.capacity(), Some(0x1_0000));
         for none in [&[][..], &[1; 7], &[0; 8]] {

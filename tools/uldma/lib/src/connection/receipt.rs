@@ -136,7 +136,7 @@ impl Connection {
             receipts.tell(self, |segment| segment.publish(AWAITED, sent));
             let taken = receipts.look(self);
             if taken > sent {
-                return Err(Violation::Index.into());
+                return Err(Violation::Count.into());
             }
             if taken == sent || !waits {
                 return Ok(Some(taken));

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 
 use crate::connection::link::Link;
 use crate::error::{Error, Result};
-use crate::ring::{layout, Consumer, Producer, Pushed, RingError, Violation};
+use crate::ring::{Consumer, Geometry, Popped, Producer, Pushed, RingError, Violation};
 use crate::wait::deadline::Deadline;
 use crate::wait::spin::{repeat, Poller};
 use crate::wait::wakeup::LONGEST_SLEEP;
@@ -98,28 +98,17 @@ pub(super) struct RingReceiver<L: Link> {
     read: usize,
 }
 
-/// Makes both halves of a stream over a link whose memory is zero, with rings of so many bytes: that which
-/// this side writes, and that which it reads.
-///
-/// # Errors
-///
-/// [`Error::Range`] when a capacity is not that of a ring.
+/// Makes both halves of a stream over a link whose memory is zero, with two rings: that which this side
+/// writes, and that which it reads.
 pub(super) fn halves<L: Link>(
     link: L,
-    (out, own): (u64, u64),
+    (out, own): (Geometry, Geometry),
     poller: Poller,
-) -> Result<(RingReceiver<L>, RingSender<L>)> {
-    let (Some(producer), Some(consumer)) = (Producer::new(out), Consumer::new(own)) else {
-        return Err(Error::Range {
-            offset: 0,
-            length: out.max(own),
-            size: layout::MAX_CAPACITY,
-        });
-    };
+) -> (RingReceiver<L>, RingSender<L>) {
     let rings = Arc::new(Rings {
         link,
-        sending: Mutex::new(producer),
-        receiving: Mutex::new(consumer),
+        sending: Mutex::new(Producer::new(out)),
+        receiving: Mutex::new(Consumer::new(own)),
         longest: longest(out),
         longest_received: longest(own),
         end: OnceLock::new(),
@@ -138,13 +127,12 @@ pub(super) fn halves<L: Link>(
         rest: Vec::new(),
         read: 0,
     };
-    Ok((receiver, sender))
+    (receiver, sender)
 }
 
-/// Returns the bytes of the longest message in a ring. The smallest one has room for four records of 16
-/// bytes.
-fn longest(capacity: u64) -> usize {
-    (LONGEST.min(capacity / RECORDS) as usize) - layout::HEADER
+/// Returns the bytes of the longest message in a ring.
+fn longest(ring: Geometry) -> usize {
+    LONGEST.min(ring.capacity() / RECORDS) as usize
 }
 
 impl<L: Link> RingSender<L> {
@@ -301,10 +289,7 @@ impl<L: Link> Rings<L> {
                     written += piece.len();
                     self.ring(wake);
                 }
-                Ok(Pushed::Full { wake }) => {
-                    self.ring(wake);
-                    break;
-                }
+                Ok(Pushed::Full) => break,
                 // The next call returns it.
                 Err(_) if written > 0 => break,
                 Err(RingError::Closed) => return Err(End::Closed.error("send")),
@@ -373,17 +358,9 @@ impl<L: Link> Rings<L> {
         target: &mut [u8],
     ) -> std::result::Result<Option<usize>, RingError> {
         let (inbound, outbound) = (self.link.inbound(), self.link.outbound());
-        match consumer.pop(inbound, outbound, target)? {
-            Some(popped) => {
-                self.ring(popped.wake);
-                Ok(Some(popped.length))
-            }
-            None => {
-                let wake = consumer.notify_room(inbound, outbound)?;
-                self.ring(wake);
-                Ok(None)
-            }
-        }
+        let Popped { length, wake } = consumer.pop(inbound, outbound, target)?;
+        self.ring(wake);
+        Ok(length)
     }
 
     fn has_ended(&self) -> bool {

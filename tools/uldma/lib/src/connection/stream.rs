@@ -14,7 +14,7 @@ use super::{Connection, ConnectionKind, Offer};
 use crate::connection::link::{Link, WindowLink};
 use crate::error::{Error, Result};
 use crate::region::chunk::Chunk;
-use crate::ring::layout;
+use crate::ring::{layout, Geometry};
 use crate::wait::spin::{Poller, Spin};
 
 /// Sizes of a stream's buffers, see [`Connection::into_stream`].
@@ -70,17 +70,16 @@ impl StreamOptions {
     /// [`Error::System`]: EOVERFLOW for buffers that are too large.
     pub fn offer(self) -> Result<Offer> {
         Ok(match self.ring {
-            true => Offer::of_ring(ConnectionKind::BYTES, 0, self.capacity()?),
+            true => Offer::of_ring(ConnectionKind::BYTES, 0, self.geometry()?),
             false => Offer::default(),
         })
     }
 
-    /// Bytes of a ring.
-    fn capacity(self) -> Result<u64> {
+    /// The ring of each direction.
+    fn geometry(self) -> Result<Geometry> {
         let area = (self.area()? as u64).max(layout::MIN_CAPACITY);
-        let capacity = area.checked_next_power_of_two();
-        let capacity = capacity.filter(|&bytes| layout::is_capacity(bytes));
-        capacity.ok_or_else(|| Error::connection("make rings", Errno::EOVERFLOW))
+        let ring = area.checked_next_power_of_two().and_then(Geometry::of);
+        ring.ok_or_else(|| Error::connection("make rings", Errno::EOVERFLOW))
     }
 }
 
@@ -155,7 +154,7 @@ impl Connection {
         // Where both sides have offered rings, neither uses calls.
         if !is_matched {
             match WindowLink::of_connection(&self) {
-                Ok(Some((link, capacities))) => return self.into_ring_stream(link, capacities),
+                Ok(Some((link, rings))) => return self.into_ring_stream(link, rings),
                 Ok(None) => {}
                 Err(error) if is_end(&error) => {}
                 Err(error) => return Err(error),
@@ -175,9 +174,9 @@ impl Connection {
     }
 
     /// Turns the connection into a stream through its rings.
-    fn into_ring_stream(self, link: WindowLink, capacities: (u64, u64)) -> Result<Stream> {
+    fn into_ring_stream(self, link: WindowLink, rings: (Geometry, Geometry)) -> Result<Stream> {
         let poller = Poller::new(Spin::Adaptive, link.wakeup());
-        let (receiver, sender) = ring::halves(link, capacities, poller)?;
+        let (receiver, sender) = ring::halves(link, rings, poller);
         self.rings.get_or_init(|| Arc::downgrade(sender.rings()));
         let ends = (Source::Ring(receiver), Target::Ring(sender));
         Ok(Stream::new(Arc::new(self), ends))

@@ -53,7 +53,7 @@ use crate::error::peer::Peer;
 use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
 use crate::region::{Region, Registered};
-use crate::ring::Violation;
+use crate::ring::{Geometry, Violation};
 use crate::transfer::endpoint::{Endpoint, EndpointName};
 use crate::wait::deadline::Deadline;
 use crate::wait::spin::Spin;
@@ -61,7 +61,7 @@ use crate::wait::spin::Spin;
 /// Bytes of each ring of the channel.
 const CONTROL: u64 = 4096;
 /// Version of what the two sides tell each other over the channel.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 
 /// Returns the offer of the connection of the channel. Its ring carries the messages, too, where the device
 /// matches none.
@@ -72,7 +72,8 @@ fn offer(device: &Device, options: &MessageOptions) -> Result<Offer> {
         0 => Window::capacity(options.piece(query.page_size, query.max_transfer)),
         _ => CONTROL,
     };
-    Ok(Offer::of_ring(ConnectionKind::MESSAGE, VERSION, capacity))
+    let ring = Geometry::of(capacity).ok_or_else(|| Error::capacity(capacity))?;
+    Ok(Offer::of_ring(ConnectionKind::MESSAGE, VERSION, ring))
 }
 
 /// The reason for which a call is refused where messages go through the window.

@@ -39,6 +39,18 @@ pub(crate) fn acquire_barrier() {
     };
 }
 
+/// Orders earlier loads before later stores. To be called before the store that lets another one change
+/// what was loaded. On x86 no store passes an earlier load, whatever the memory.
+#[inline(always)]
+pub(crate) fn release_barrier() {
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::Release);
+    // SAFETY: a barrier has no operands and no effect but ordering.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("dmb osh", options(nostack, preserves_flags))
+    };
+}
+
 /// Orders all earlier accesses before all later ones, stores before loads included.
 #[inline(always)]
 pub(crate) fn full_barrier() {
