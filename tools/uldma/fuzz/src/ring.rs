@@ -3,30 +3,39 @@
 //! Rings of the library against a peer that writes any words.
 //!
 //! No write of the peer causes a panic, an access outside of the ring, a message longer than the
-//! buffer, an index that goes back, or a ring that works again after it was found broken.
+//! buffer, a count that goes back, or a ring that works again after it was found broken.
 
-use uldma::ring::{Consumer, Duplex, Inbound, Outbound, Producer, RingError};
+use uldma::ring::layout::{HEAD, LINE, OUT, TAKEN};
+use uldma::ring::{Consumer, Geometry, Inbound, Outbound, Producer, RingError};
 
 use crate::chance::Chance;
-use crate::hostile_memory::HostileMemory;
+use crate::hostile_memory::{HostileMemory, Said};
 use crate::outcomes::Outcomes;
 
-const CAPACITIES: [u64; 4] = [64, 128, 256, 4096];
+/// Heads and data lines.
+const RINGS: [(u64, u64); 4] = [(1, 1), (2, 2), (16, 4), (4, 64)];
 
-/// Returns a word of the peer, which is plausible now and then: this side has published the words
-/// `producer` and `consumer`.
-fn word(chance: &mut Chance, (producer, consumer): (u64, u64)) -> u64 {
-    let few = chance.any() % 20 * 8
-        + if chance.one_in(4) {
-            chance.any() % 8
-        } else {
-            0
-        };
-    match chance.below(8) {
-        0 => chance.word(),
-        1 => chance.any() % 300,
-        2 | 3 => (consumer & !7).wrapping_add(few),
-        4 | 5 => (producer & !7).wrapping_sub(few),
+/// Returns a word of the peer at `offset`, which is plausible now and then: this side has `said` so much.
+fn word(chance: &mut Chance, offset: usize, said: Said) -> u64 {
+    if chance.one_in(8) {
+        return chance.word();
+    }
+    let few = chance.any() % 4;
+    let flags = if chance.one_in(4) {
+        chance.any() % 8
+    } else {
+        0
+    };
+    match offset {
+        OUT => flags,
+        TAKEN => {
+            let records = (said.head >> 32).wrapping_sub(few);
+            (records << 48) | ((chance.any() % 8) << 24) | flags
+        }
+        _ if offset % LINE == HEAD => {
+            let next = (said.taken >> 48) + 1 + few;
+            (next << 32) | (chance.any() % 300)
+        }
         _ => few,
     }
 }
@@ -57,47 +66,48 @@ impl RingSide {
     }
 }
 
-/// Tests one ring of each direction, or both as one channel.
+/// Tests both ends of a ring.
 pub(crate) fn case(chance: &mut Chance, outcomes: &mut Outcomes) {
-    let capacity = chance.pick(&CAPACITIES).unwrap_or(128);
+    let (heads, lines) = chance.pick(&RINGS).unwrap_or((2, 2));
+    let Some(ring) = Geometry::new(heads, lines) else {
+        panic!("no ring of {heads} heads and {lines} lines");
+    };
     let mut words = Chance::new(chance.any());
-    let memory = HostileMemory::new(capacity, |published| word(&mut words, published));
-    if chance.one_in(3) {
-        channel(chance, capacity, &memory, outcomes);
-    } else {
-        rings(chance, capacity, &memory, outcomes);
-    }
+    let memory = HostileMemory::new(ring, |offset, said| word(&mut words, offset, said));
+    ends(chance, ring, &memory, outcomes);
 }
 
-fn length(chance: &mut Chance, capacity: u64) -> usize {
-    let capacity = usize::try_from(capacity).unwrap_or(0);
+fn length(chance: &mut Chance, ring: Geometry) -> usize {
     match chance.below(3) {
         0 => 8,
-        1 => chance.below(40),
-        _ => chance.below(capacity + 16),
+        1 => chance.below(57),
+        _ => chance.below(ring.max_message() + 16),
     }
 }
 
-fn rings(
+fn ends(
     chance: &mut Chance,
-    capacity: u64,
+    ring: Geometry,
     memory: &(impl Inbound + Outbound),
     outcomes: &mut Outcomes,
 ) {
-    let (Some(mut producer), Some(mut consumer)) =
-        (Producer::new(capacity), Consumer::new(capacity))
-    else {
-        panic!("no ring of {capacity} bytes");
-    };
+    let (mut producer, mut consumer) = (Producer::new(ring), Consumer::new(ring));
     let (mut pushing, mut popping) = (RingSide::default(), RingSide::default());
     for _ in 0..chance.below(40) {
-        let mut bytes = vec![1; length(chance, capacity)];
-        match chance.below(6) {
-            0 => pushing.note("push", producer.push(memory, memory, &bytes), outcomes),
+        let mut bytes = vec![1; length(chance, ring)];
+        match chance.below(5) {
+            0 => match producer.push_short(memory, memory, &bytes) {
+                Some(pushed) => pushing.note("push short", pushed, outcomes),
+                None => pushing.note("push", producer.push(memory, memory, &bytes), outcomes),
+            },
+            1 if consumer.pop_short(memory, &mut bytes, 3).is_some() => {
+                assert!(popping.broken.is_none());
+                outcomes.add("pop short");
+            }
             1 => {
                 let popped = consumer.pop(memory, memory, &mut bytes);
-                if let Ok(Some(popped)) = &popped {
-                    assert!(popped.length <= bytes.len());
+                if let Ok(popped) = &popped {
+                    assert!(popped.length.unwrap_or(0) <= bytes.len());
                 }
                 popping.note("pop", popped, outcomes);
             }
@@ -121,52 +131,11 @@ fn rings(
                     popping.note("pop a batch", popped, outcomes);
                 }
             }
-            // A broken ring has nothing to publish, which is no error.
-            4 => match consumer.notify_room(memory, memory) {
-                Ok(_) => outcomes.add("notify room"),
-                failed => popping.note("notify room", failed, outcomes),
-            },
             _ => {
                 producer.sleep(memory, memory);
                 consumer.sleep(memory, memory);
                 producer.awake(memory);
                 consumer.awake(memory);
-            }
-        }
-    }
-}
-
-fn channel(
-    chance: &mut Chance,
-    capacity: u64,
-    memory: &(impl Inbound + Outbound),
-    outcomes: &mut Outcomes,
-) {
-    let Some(mut rings) = Duplex::new(capacity) else {
-        panic!("no rings of {capacity} bytes");
-    };
-    let mut pushing = RingSide::default();
-    for _ in 0..chance.below(40) {
-        let mut bytes = vec![1; length(chance, capacity)];
-        if chance.one_in(2) {
-            match rings.push_fast(memory, memory, &bytes) {
-                Some(pushed) => pushing.note("push fast", pushed, outcomes),
-                None => {
-                    let pushed = rings.push(memory, memory, &bytes);
-                    outcomes.add(match pushed {
-                        Ok(_) => "push both ways".into(),
-                        Err(RingError::TooLong { .. }) => "push both ways: too long".into(),
-                        Err(error) => format!("push both ways: {error:?}"),
-                    });
-                }
-            }
-        } else if rings.pop_fast(memory, &mut bytes, 3).is_some() {
-            outcomes.add("pop fast");
-        } else {
-            match rings.pop(memory, memory, &mut bytes) {
-                Ok((popped, _)) => assert!(popped.unwrap_or(0) <= bytes.len()),
-                Err(RingError::TooLong { length, limit }) => assert!(length > limit),
-                Err(error) => outcomes.add(format!("pop: {error:?}")),
             }
         }
     }

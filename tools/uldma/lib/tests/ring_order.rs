@@ -8,11 +8,14 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use uldma::ring::{layout, Duplex, Inbound, Outbound, Pushed};
+use uldma::ring::layout::{HEAD, HEADS, LINE, OUT, TAKEN};
+use uldma::ring::{Consumer, Geometry, Inbound, Outbound, Producer, Pushed};
 
-use layout::{CONSUMER, DATA, PRODUCER, SLOT, SLOT_DATA};
-
-const CAPACITY: u64 = 1024;
+/// Four heads, so that what was taken is published with each record.
+fn ends() -> (Producer, Consumer) {
+    let ring = Geometry::new(4, 8).unwrap();
+    (Producer::new(ring), Consumer::new(ring))
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
@@ -20,10 +23,11 @@ enum Access {
     Acquire(usize),
     Store(usize),
     Publish(usize),
+    Release(usize),
     Fence,
 }
 
-use Access::{Acquire, Fence, Load, Publish, Store};
+use Access::{Acquire, Fence, Load, Publish, Release, Store};
 
 /// The segment that one side writes and the other reads.
 #[derive(Default)]
@@ -96,6 +100,11 @@ impl Outbound for TracedSide<'_> {
         self.outbound.0.borrow_mut().insert(offset, value);
     }
 
+    fn release(&self, offset: usize, value: u64) {
+        self.note(Release(offset));
+        self.outbound.0.borrow_mut().insert(offset, value);
+    }
+
     fn write(&self, offset: usize, source: &[u8]) {
         for (number, chunk) in source.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -113,115 +122,97 @@ fn done(pushed: Pushed) {
 }
 
 #[test]
-fn the_short_way_publishes_after_the_slot_and_acquires_before_it() {
+fn a_message_is_published_by_its_head_and_acquired_by_it() {
     let (a, b) = (Segment::default(), Segment::default());
     let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
-    let (mut from, mut to) = (
-        Duplex::new(CAPACITY).unwrap(),
-        Duplex::new(CAPACITY).unwrap(),
-    );
-    assert_eq!(from.push_fast(&left, &left, b"eight by"), Some(Ok(false)));
-    assert_eq!(
-        left.seen(),
-        [
-            Load(CONSUMER),
-            Store(SLOT_DATA),
-            Store(SLOT),
-            Publish(PRODUCER),
-            Fence,
-            Load(CONSUMER),
-        ]
-    );
-    let mut target = [0; 8];
-    assert_eq!(to.pop_fast(&right, &mut target, 1), Some(8));
-    assert_eq!(&target, b"eight by");
-    assert_eq!(
-        right.seen(),
-        [Acquire(PRODUCER), Load(SLOT), Load(SLOT_DATA)]
-    );
-    // The answer publishes the consumed index before its own index.
-    assert_eq!(to.push_fast(&right, &right, &target), Some(Ok(false)));
-    assert_eq!(
-        right.seen(),
-        [
-            Load(CONSUMER),
-            Store(SLOT_DATA),
-            Store(SLOT),
-            Publish(CONSUMER),
-            Publish(PRODUCER),
-            Fence,
-            Load(CONSUMER),
-            Load(PRODUCER),
-        ]
-    );
-}
-
-#[test]
-fn the_general_way_publishes_after_the_record_and_acquires_before_it() {
-    let (a, b) = (Segment::default(), Segment::default());
-    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
-    let (mut from, mut to) = (
-        Duplex::new(CAPACITY).unwrap(),
-        Duplex::new(CAPACITY).unwrap(),
-    );
-    let long = [7; 48];
-    let mut target = [0; 64];
-
-    done(from.push(&left, &left, &long).unwrap());
-    let mut expected = vec![Store(DATA)];
-    expected.extend((1..7).map(|word| Store(DATA + 8 * word)));
-    expected.extend([Publish(PRODUCER), Fence, Load(CONSUMER)]);
+    let ((mut producer, _), (_, mut consumer)) = (ends(), ends());
+    // One line: the message, then its head. The peer's word is loaded before and after.
+    let pushed = producer.push_short(&left, &left, b"eight by");
+    assert_eq!(pushed, Some(Ok(false)));
+    let expected = [
+        Load(TAKEN),
+        Store(HEADS),
+        Publish(HEADS + HEAD),
+        Fence,
+        Load(TAKEN),
+    ];
     assert_eq!(left.seen(), expected);
-    assert_eq!(
-        to.pop(&right, &right, &mut target).unwrap(),
-        (Some(48), false)
-    );
-    let mut expected = vec![Acquire(PRODUCER), Load(SLOT), Load(DATA)];
-    expected.extend((1..7).map(|word| Load(DATA + 8 * word)));
+    let mut target = [0; 128];
+    let popped = consumer.pop(&right, &right, &mut target).unwrap();
+    assert_eq!((popped.length, popped.wake), (Some(8), false));
+    assert_eq!(&target[..8], b"eight by");
+    let head = Acquire(HEADS + HEAD);
+    let expected = [head, Load(HEADS), Release(TAKEN), Fence, Acquire(OUT)];
     assert_eq!(right.seen(), expected);
 
-    // The whole batch, after one poll.
-    for _ in 0..2 {
-        done(from.push(&left, &left, &long).unwrap());
-    }
-    assert_eq!(
-        to.pop_batch(&right, &right, &mut target, 9, |_| {})
-            .unwrap()
-            .0,
-        2
-    );
-    let looks = |access: &&Access| matches!(access, Acquire(PRODUCER) | Load(PRODUCER));
-    let seen = right.seen();
-    assert_eq!(
-        seen.iter().filter(looks).collect::<Vec<_>>(),
-        [&Acquire(PRODUCER)]
-    );
-    assert_eq!(seen[0], Acquire(PRODUCER));
+    // The longer one has 56 bytes in its line, and the rest in another one.
+    done(producer.push(&left, &left, &[7; 72]).unwrap());
+    let (line, data) = (HEADS + LINE, HEADS + 4 * LINE);
+    let mut expected = vec![Load(TAKEN)];
+    expected.extend((0..7).map(|word| Store(line + 8 * word)));
+    expected.extend([Store(data), Store(data + 8)]);
+    expected.extend([Publish(line + HEAD), Fence, Load(TAKEN)]);
+    assert_eq!(left.seen(), expected);
+    consumer.pop(&right, &right, &mut target).unwrap();
+    let mut expected = vec![Acquire(line + HEAD)];
+    expected.extend((0..7).map(|word| Load(line + 8 * word)));
+    expected.extend([Load(data), Load(data + 8)]);
+    expected.extend([Release(TAKEN), Fence, Acquire(OUT)]);
+    assert_eq!(right.seen(), expected);
 }
 
-/// The index read while checking for a sleeping peer is used without another poll.
+/// In a larger ring a short message takes two accesses, and nothing is told to the writer.
 #[test]
-fn a_look_at_a_sleeper_acquires() {
+fn a_short_message_is_taken_without_a_word() {
     let (a, b) = (Segment::default(), Segment::default());
     let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
-    let (mut from, mut to) = (
-        Duplex::new(CAPACITY).unwrap(),
-        Duplex::new(CAPACITY).unwrap(),
-    );
-    let long = [7; 400];
-    let mut target = [0; 512];
-    for _ in 0..2 {
-        done(from.push(&left, &left, &long).unwrap());
+    let ring = Geometry::of(1024).unwrap();
+    let (mut producer, mut consumer) = (Producer::new(ring), Consumer::new(ring));
+    done(producer.push(&left, &left, &[1; 8]).unwrap());
+    assert_eq!(consumer.pop_short(&right, &mut [0; 8], 9), Some(8));
+    assert_eq!(right.seen(), [Acquire(HEADS + HEAD), Load(HEADS)]);
+}
+
+/// What was taken is published once for a batch, and after all of it was loaded.
+#[test]
+fn a_batch_is_released_once() {
+    let (a, b) = (Segment::default(), Segment::default());
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
+    let ((mut producer, _), (_, mut consumer)) = (ends(), ends());
+    for _ in 0..3 {
+        done(producer.push(&left, &left, &[7; 72]).unwrap());
     }
-    assert!(matches!(
-        from.push(&left, &left, &long).unwrap(),
-        Pushed::Full { .. }
-    ));
-    from.sleep_for_room(&left, &left);
-    left.seen();
-    let (length, wake) = to.pop(&right, &right, &mut target).unwrap();
-    assert_eq!((length, wake), (Some(400), true));
+    let batch = consumer.pop_batch(&right, &right, &mut [0; 128], 9, |_| {});
+    assert_eq!(batch, Ok((3, false)));
     let seen = right.seen();
-    let told = seen.iter().position(|access| *access == Publish(CONSUMER));
-    assert_eq!(seen[told.unwrap() + 1..], [Fence, Acquire(PRODUCER)]);
+    assert_eq!(
+        seen[seen.len() - 3..],
+        [Release(TAKEN), Fence, Acquire(OUT)]
+    );
+    let released = seen.iter().filter(|access| **access == Release(TAKEN));
+    assert_eq!(released.count(), 1);
+}
+
+/// A writer that sleeps for room is found after room was released, and the other way round.
+#[test]
+fn a_sleeper_is_looked_for_behind_a_fence() {
+    let (a, b) = (Segment::default(), Segment::default());
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
+    let ((mut producer, _), (_, mut consumer)) = (ends(), ends());
+    for _ in 0..4 {
+        done(producer.push(&left, &left, &[7; 8]).unwrap());
+    }
+    assert_eq!(producer.push(&left, &left, &[7; 8]), Ok(Pushed::Full));
+    left.seen();
+    producer.sleep(&left, &left);
+    assert_eq!(left.seen(), [Publish(OUT), Fence]);
+    let popped = consumer.pop(&right, &right, &mut [0; 8]).unwrap();
+    assert_eq!((popped.length, popped.wake), (Some(8), true));
+    let seen = right.seen();
+    assert_eq!(
+        seen[seen.len() - 3..],
+        [Release(TAKEN), Fence, Acquire(OUT)]
+    );
+    consumer.sleep(&right, &right);
+    assert_eq!(right.seen(), [Release(TAKEN), Fence]);
 }

@@ -4,49 +4,52 @@
 
 use std::cell::{Cell, RefCell};
 
-use uldma::ring::{layout, Inbound, Outbound};
+use uldma::ring::{layout, Geometry, Inbound, Outbound};
 
-/// Both segments of a ring, with a peer that breaks all rules.
-///
-/// Loads return the values of a function. Accesses outside of the ring panic, and so does an index of
-/// this side that goes back.
-pub(crate) struct HostileMemory<F> {
-    capacity: u64,
-    /// Returns the next word of the peer, given the indices that this side has published.
-    words: RefCell<F>,
-    /// Producer and consumer word that this side has published.
-    published: Cell<(u64, u64)>,
+/// What this side has published.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Said {
+    /// The head of its last record.
+    pub(crate) head: u64,
+    /// How much it has taken.
+    pub(crate) taken: u64,
 }
 
-impl<F: FnMut((u64, u64)) -> u64> HostileMemory<F> {
-    /// Memory of rings with `capacity` bytes, whose loads return the values of `words`.
-    pub(crate) fn new(capacity: u64, words: F) -> Self {
+/// Both halves of a ring, with a peer that breaks all rules.
+///
+/// Loads return the values of a function. Accesses outside of the ring panic, and so does a count of
+/// this side that goes back, or a head that is not the next one.
+pub(crate) struct HostileMemory<F> {
+    geometry: Geometry,
+    /// Returns the next word of the peer at an offset.
+    words: RefCell<F>,
+    said: Cell<Said>,
+}
+
+impl<F: FnMut(usize, Said) -> u64> HostileMemory<F> {
+    /// Memory of a ring whose loads return the values of `words`.
+    pub(crate) fn new(geometry: Geometry, words: F) -> Self {
         Self {
-            capacity,
+            geometry,
             words: RefCell::new(words),
-            published: Cell::new((0, 0)),
+            said: Cell::default(),
         }
     }
 
-    /// Panics unless the range lies in the slot or in the data of the ring.
+    /// Panics unless the range lies in the lines of the ring.
     fn check(&self, offset: usize, length: usize) {
-        let capacity = usize::try_from(self.capacity).unwrap_or(0);
-        let (start, end) = if offset < layout::DATA {
-            (layout::SLOT_DATA, layout::SLOT_DATA + layout::SLOT_SIZE)
-        } else {
-            (layout::DATA, layout::DATA + capacity)
-        };
-        assert!(offset >= start && offset <= end && length <= end - offset);
+        let end = usize::try_from(self.geometry.length()).unwrap_or(0);
+        assert!(offset >= layout::HEADS && offset <= end && length <= end - offset);
     }
 }
 
-impl<F: FnMut((u64, u64)) -> u64> Inbound for HostileMemory<F> {
+impl<F: FnMut(usize, Said) -> u64> Inbound for HostileMemory<F> {
     fn load(&self, offset: usize) -> u64 {
-        if offset >= layout::DATA {
+        assert_eq!(offset % 8, 0);
+        if ![layout::TAKEN, layout::OUT].contains(&offset) {
             self.check(offset, 8);
         }
-        assert_eq!(offset % 8, 0);
-        (*self.words.borrow_mut())(self.published.get())
+        (*self.words.borrow_mut())(offset, self.said.get())
     }
 
     fn acquire(&self, offset: usize) -> u64 {
@@ -61,30 +64,39 @@ impl<F: FnMut((u64, u64)) -> u64> Inbound for HostileMemory<F> {
     fn fence(&self) {}
 }
 
-impl<F: FnMut((u64, u64)) -> u64> Outbound for HostileMemory<F> {
+impl<F: FnMut(usize, Said) -> u64> Outbound for HostileMemory<F> {
     fn store(&self, offset: usize, _: u64) {
-        match offset {
-            layout::SLOT => {}
-            offset => self.check(offset, 8),
+        if offset != layout::OUT {
+            self.check(offset, 8);
+            assert_ne!(offset % layout::LINE, layout::HEAD, "a head is published");
         }
     }
 
     fn publish(&self, offset: usize, value: u64) {
-        let (producer, consumer) = self.published.get();
-        match offset {
-            layout::PRODUCER => {
-                assert!(value & !7 >= producer & !7, "the producer index went back");
-                self.published.set((value, consumer));
-            }
-            layout::CONSUMER => {
-                assert!(value & !7 >= consumer & !7, "the consumer index went back");
-                self.published.set((producer, value));
-            }
-            offset => panic!("{offset:#x} is no word that is published"),
+        if offset == layout::OUT {
+            assert!(value <= 7, "{value:#x} are no flags");
+            return;
         }
+        self.check(offset, 8);
+        assert_eq!(offset % layout::LINE, layout::HEAD);
+        let mut said = self.said.get();
+        assert_eq!(value >> 32, (said.head >> 32) + 1, "records have numbers");
+        said.head = value;
+        self.said.set(said);
+    }
+
+    fn release(&self, offset: usize, value: u64) {
+        assert_eq!(offset, layout::TAKEN);
+        let mut said = self.said.get();
+        assert!(value >> 24 >= said.taken >> 24, "a count went back");
+        said.taken = value;
+        self.said.set(said);
     }
 
     fn write(&self, offset: usize, source: &[u8]) {
         self.check(offset, source.len());
+        let data = self.geometry.length() - self.geometry.capacity();
+        let is_head_line = u64::try_from(offset).is_ok_and(|offset| offset < data);
+        assert!(!is_head_line || offset % layout::LINE + source.len() <= layout::HEAD);
     }
 }
