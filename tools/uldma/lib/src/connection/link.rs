@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Offer};
 use crate::device::event::Counts;
 use crate::device::Device;
 use crate::error::peer::Peer;
@@ -139,7 +139,8 @@ impl WindowLink {
     ///
     /// # Errors
     ///
-    /// [`Error::Violation`] when the other side names a ring that cannot be; [`Error::System`]: ENOTCONN,
+    /// [`Error::Violation`] when the other side names a ring that cannot be, [`Error::Range`] when this side
+    /// has offered one; [`Error::System`]: ENOTCONN,
     /// ENODEV, EBUSY when the connection has such a link already, EDQUOT.
     pub(crate) fn of_connection(
         connection: &Connection,
@@ -149,10 +150,11 @@ impl WindowLink {
         let (Some((out, own)), 1..) = (capacities, info.offer.ring_length) else {
             return Ok(None);
         };
-        let out = Geometry::of(out).filter(|ring| info.offer.ring_length >= ring.length());
-        let (Some(out), Some(own)) = (out, Geometry::of(own)) else {
-            return Err(Violation::Handshake.into());
+        let within = |capacity, offer: &Offer| {
+            Geometry::of(capacity).filter(|ring| offer.ring_length >= ring.length())
         };
+        let out = within(out, &info.offer).ok_or(Violation::Handshake)?;
+        let own = within(own, connection.offer()).ok_or_else(|| Error::capacity(own))?;
         let Some((inbound, outbound)) = device.rings()? else {
             return Ok(None);
         };
