@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use uldma::ring::layout::{HEAD, HEADS, LINE, OUT, TAKEN};
-use uldma::ring::{Consumer, Geometry, Inbound, Outbound, Producer, Pushed};
+use uldma::ring::{Consumer, Geometry, Inbound, Outbound, Producer, Pushed, RingError};
 
 /// Four heads, so that what was taken is published with each record.
 fn ends() -> (Producer, Consumer) {
@@ -215,4 +215,16 @@ fn a_sleeper_is_looked_for_behind_a_fence() {
     );
     consumer.sleep(&right, &right);
     assert_eq!(right.seen(), [Release(TAKEN), Fence]);
+}
+
+#[test]
+fn a_peer_that_has_closed_is_not_written() {
+    let (a, b) = (Segment::default(), Segment::default());
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
+    let ((mut producer, _), (_, mut consumer)) = (ends(), ends());
+    consumer.close(&right);
+    assert_eq!(producer.push_short(&left, &left, &[7; 8]), None);
+    let pushed = producer.push(&left, &left, &[7; 8]);
+    assert_eq!(pushed, Err(RingError::Closed));
+    assert_eq!(left.seen(), [Load(TAKEN), Load(TAKEN)]);
 }

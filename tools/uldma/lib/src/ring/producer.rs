@@ -63,9 +63,9 @@ impl Producer {
         self.taken.records
     }
 
-    /// Writes a message of eight bytes to a peer that has room for it and does not sleep. Returns whether to ring the peer's
-    /// doorbell; none if this is another case, which is that of [`Producer::push`], and nothing has
-    /// happened.
+    /// Writes a message of eight bytes to a peer that has room for it and does not sleep. Returns whether
+    /// to ring its doorbell, as it may have gone to sleep meanwhile; none if this is another case, which is
+    /// that of [`Producer::push`], and nothing has happened.
     ///
     /// # Errors
     ///
