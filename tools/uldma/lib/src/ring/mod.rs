@@ -5,110 +5,27 @@
 //! Each side writes into the peer's memory and reads its own; no side reads across the link. The
 //! layout, the memory ordering and the rules against a hostile peer are in
 //! `Documentation/uldma/ring.rst`. This module implements that page, over any memory that has the
-//! two halves [`Inbound`] and [`Outbound`]; [`crate::Channel`] runs it over the window.
+//! two halves [`Inbound`] and [`Outbound`]; [`crate::Channel`] runs it over the window. The driver
+//! compiles the same files, for the messages between the kernels.
 
+#[path = "../../../../../drivers/uldma/ring/consumer.rs"]
 mod consumer;
+#[path = "../../../../../drivers/uldma/ring/error.rs"]
+mod error;
+#[path = "../../../../../drivers/uldma/ring/layout.rs"]
 pub mod layout;
+#[path = "../../../../../drivers/uldma/ring/memory.rs"]
+mod memory;
+#[path = "../../../../../drivers/uldma/ring/producer.rs"]
 mod producer;
 
 pub use consumer::{Consumer, Popped};
+pub use error::{RingError, Violation};
 pub use layout::Geometry;
+pub use memory::{Inbound, Outbound};
 pub use producer::{Producer, Pushed};
 
 /// Version of layout and rules, which both sides of a channel say.
 pub(crate) const VERSION: u16 = 3;
 
-/// This side's segment, to which the peer may write any bytes at any time.
-///
-/// It may be write-combining memory, where loads pass each other even if they would be ordered for
-/// cached memory: only [`Inbound::acquire`] keeps them in order.
-///
-/// Words are little-endian in memory, and loads convert them.
-pub trait Inbound {
-    /// Loads the word at `offset` (a multiple of eight) once. Later stores come after it.
-    fn load(&self, offset: usize) -> u64;
-
-    /// Loads the word at `offset` (a multiple of eight) once. All later accesses come after it:
-    /// they see all that the peer wrote before it published the word.
-    fn acquire(&self, offset: usize) -> u64;
-
-    /// Loads the word at `offset` (a multiple of eight) until its upper half is that of `wanted`, at most
-    /// `looks` times and at least once. Returns the last value. If that is such a word, it is acquired.
-    #[inline(always)]
-    fn await_upper(&self, offset: usize, wanted: u64, looks: u32) -> u64 {
-        let mut word = self.acquire(offset);
-        for _ in 1..looks {
-            if (word ^ wanted) >> 32 == 0 {
-                break;
-            }
-            word = self.acquire(offset);
-        }
-        word
-    }
-
-    /// Copies bytes at `offset`, each of them once.
-    fn read(&self, offset: usize, target: &mut [u8]);
-
-    /// Orders all earlier accesses, stores among them, before all later ones.
-    fn fence(&self);
-}
-
-/// The peer's segment, which this side only writes.
-///
-/// It may be write-combining memory, which stores reach in any order, and late: only
-/// [`Outbound::publish`] keeps them in order, and a side that waits afterwards needs an
-/// [`Inbound::fence`].
-///
-/// Words are little-endian in memory, and stores convert them.
-pub trait Outbound {
-    /// Stores the word at `offset` (a multiple of eight).
-    fn store(&self, offset: usize, value: u64);
-
-    /// Stores the word at `offset` (a multiple of eight) after all earlier stores: a reader that
-    /// acquires the word sees all that was written before.
-    fn publish(&self, offset: usize, value: u64);
-
-    /// Stores the word at `offset` (a multiple of eight) after all earlier loads: a writer that loads
-    /// the word may change what was loaded before.
-    fn release(&self, offset: usize, value: u64);
-
-    /// Copies bytes to `offset`.
-    fn write(&self, offset: usize, source: &[u8]);
-}
-
-/// A violation of the rules by the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Violation {
-    /// A count went back, or beyond what was written.
-    #[error("a count is out of range")]
-    Count,
-    /// A flag is set that does not exist.
-    #[error("an unknown flag is set")]
-    Flags,
-    /// A message is longer than the ring can hold.
-    #[error("the length of a message is out of range")]
-    Length,
-    /// The peer's handshake record is invalid.
-    #[error("the handshake is not of this protocol")]
-    Handshake,
-    /// The peer names a place outside of the memory that it may write.
-    #[error("a place is outside of the memory")]
-    Place,
-}
-
-/// Reason for which a message could not be passed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RingError {
-    /// The peer broke the rules; the ring stays unusable.
-    Violation(Violation),
-    /// The peer has closed its side.
-    Closed,
-    /// The message has more bytes than the ring or the buffer can hold.
-    TooLong {
-        /// Bytes of the message.
-        length: usize,
-        /// Largest number of bytes that fits.
-        limit: usize,
-    },
-}
+impl std::error::Error for Violation {}

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 
 //! Where everything is in a ring, and what its words say.
 //!

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 
 //! The reading end of a ring.
 
@@ -225,6 +225,30 @@ impl Consumer {
         Ok(self.wakes())
     }
 
+    /// Looks for the next message, and leaves it there; notifies the peer as [`Consumer::pop`] does
+    /// where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`RingError`]; the ring stays unusable. `Closed` comes after the last message.
+    pub fn peek(
+        &mut self,
+        inbound: &impl Inbound,
+        outbound: &impl Outbound,
+    ) -> Result<Popped, RingError> {
+        let length = self.next_length(inbound)?;
+        let wake = match length {
+            Some(_) => false,
+            None => self.notify_room(inbound, outbound)?,
+        };
+        Ok(Popped { length, wake })
+    }
+
+    /// Returns true if this side has published that it sleeps.
+    pub fn is_asleep(&self) -> bool {
+        self.flags & ASLEEP != 0
+    }
+
     /// Publishes that this side goes to sleep until there is a message. Poll once more before
     /// sleeping; call [`Consumer::awake`] afterwards.
     pub fn sleep(&mut self, inbound: &impl Inbound, outbound: &impl Outbound) {
@@ -234,7 +258,7 @@ impl Consumer {
 
     /// Publishes that this side is awake.
     pub fn awake(&mut self, outbound: &impl Outbound) {
-        if self.flags & ASLEEP != 0 {
+        if self.is_asleep() {
             self.say(outbound, 0);
         }
     }

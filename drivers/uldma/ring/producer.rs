@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 
 //! The writing end of a ring.
 
@@ -50,6 +50,16 @@ impl Producer {
             quick: geometry.room().records,
             rung: None,
             failed: None,
+        }
+    }
+
+    /// Clears what a reader could find of an earlier ring at this place. The word by
+    /// which the reader learns that the ring has begun has to be published.
+    pub fn clear(&self, outbound: &impl Outbound) {
+        outbound.store(TAKEN, 0);
+        outbound.store(OUT, 0);
+        for index in 0..self.geometry.room().records {
+            outbound.store(self.geometry.head(index) + HEAD, 0);
         }
     }
 
@@ -217,6 +227,12 @@ impl Producer {
         // An error is kept for the next call.
         let _ = self.accept(inbound.load(TAKEN));
         self.taken == self.written
+    }
+
+    /// Returns true if the peer sleeps, and has published that it has taken all messages.
+    pub fn peer_is_idle(&mut self, inbound: &impl Inbound) -> bool {
+        let word = inbound.load(TAKEN);
+        self.accept(word).is_ok() && self.taken == self.written && word & ASLEEP != 0
     }
 
     /// Returns true if the peer has published that it closed; reads its word if necessary.
