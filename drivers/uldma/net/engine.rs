@@ -15,16 +15,14 @@ use kernel::{
     }, //
 };
 
+use super::ring::Counter;
 use crate::{
     dma::send_queue::SendQueue,
     kernel_ext::{
         errno::eproto,
         wakeup, //
     },
-    link::{
-        area::Counter,
-        TICK, //
-    },
+    link::TICK,
     uapi, //
 };
 

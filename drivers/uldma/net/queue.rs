@@ -29,7 +29,10 @@ use super::{
         Taken, //
     },
     reception::Reception,
-    ring::Consumer,
+    ring::{
+        Consumer,
+        Counter, //
+    },
     transmit::{
         is_violation,
         Flow,
@@ -61,10 +64,7 @@ use crate::{
         },
         wakeup, //
     },
-    link::{
-        area::Counter,
-        window_range::WindowRange, //
-    },
+    link::window_range::WindowRange,
     params, //
 };
 

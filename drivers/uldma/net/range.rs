@@ -6,13 +6,16 @@
 
 use kernel::prelude::*;
 
-use super::frame::{
-    self,
-    Header,
-    RawHeader,
-    Way,
-    BLOCK,
-    HEADER, //
+use super::{
+    frame::{
+        self,
+        Header,
+        RawHeader,
+        Way,
+        BLOCK,
+        HEADER, //
+    },
+    ring::Counter, //
 };
 use crate::{
     hw::{
@@ -21,10 +24,7 @@ use crate::{
         Hw, //
     },
     kernel_ext::net::skb::SkBuff,
-    link::{
-        area::Counter,
-        window_range::WindowRange, //
-    },
+    link::window_range::WindowRange,
 };
 
 /// Blocks that the writer has filled, of the ring behind.

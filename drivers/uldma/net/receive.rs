@@ -18,7 +18,10 @@ use super::{
         PeerRange, //
     },
     reception::Reception,
-    ring::Consumer, //
+    ring::{
+        Consumer,
+        Counter, //
+    }, //
 };
 use crate::{
     hw::KernelDoorbell,
@@ -33,10 +36,7 @@ use crate::{
         },
         window, //
     },
-    link::{
-        area::Counter,
-        window_range::WindowRange, //
-    },
+    link::window_range::WindowRange,
 };
 
 /// What this node accepts from all peers.

@@ -8,9 +8,21 @@
 use kernel::prelude::*;
 
 use crate::{
-    kernel_ext::errno::eproto,
-    link::area::Counter, //
+    hw::layout::word::*,
+    kernel_ext::errno::eproto, //
 };
+
+word! {
+    /// A counter of blocks.
+    pub(super) struct Counter(u64);
+
+    fields {
+        /// Key of the ring.
+        KEY: u32 = 63, 32;
+        /// Number of blocks since the ring began.
+        COUNT: u32 = 31, 0;
+    }
+}
 
 /// A place in the ring, and how often blocks were passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

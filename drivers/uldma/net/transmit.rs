@@ -27,7 +27,10 @@ use super::{
         OwnRange,
         PeerRange, //
     },
-    ring::Producer, //
+    ring::{
+        Counter,
+        Producer, //
+    }, //
 };
 use crate::{
     hw::{
@@ -52,10 +55,7 @@ use crate::{
         },
         window, //
     },
-    link::{
-        area::Counter,
-        window_range::WindowRange, //
-    },
+    link::window_range::WindowRange,
     params, //
 };
 
