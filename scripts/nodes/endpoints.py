@@ -139,6 +139,20 @@ def wait_measured(ends: Sequence[Endpoint]) -> None:
     wait_until(all_measured, UP_TIMEOUT, f"doorbells of the peers of {names} measured")
 
 
+def wait_quiet(ends: Sequence[Endpoint]) -> None:
+    """Wait until the drivers of the ends have nothing to say to each other.
+
+    They have measured their doorbells, and no connection of an earlier test is still ending.
+    """
+    wait_measured(ends)
+    names = ", ".join(end.name for end in ends)
+    wait_until(
+        lambda: all(end.info()["connections"] == 0 for end in ends),
+        LOSS_TIMEOUT,
+        f"no connection at {names}",
+    )
+
+
 def wait_down(here: Endpoint, there: Endpoint) -> None:
     """Wait until an end has noticed that it does not reach another."""
     wait_until(lambda: not here.is_up(there), LOSS_TIMEOUT, f"{here.name} misses {there.name}")

@@ -106,8 +106,7 @@ def bytes_arrive_unchanged(pair: Cluster) -> None:
 def an_opening_takes_one_round_trip(pair: Cluster) -> None:
     """The drivers send one message each way to open rings, and one to end them, none for data."""
     a, b = ends_of(pair)
-    # The drivers' own messages are over then.
-    endpoints.wait_measured((a, b))
+    endpoints.wait_quiet((a, b))
     before = a.peer(b)
     expect_whole(a, b, (RING, RING), RING)
     after = a.peer(b)

@@ -71,7 +71,7 @@ def rings_leave_the_kernels_alone(pair: Cluster) -> None:
     """While thousands of messages pass no control message does, and fewer calls than messages."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
-    endpoints.wait_measured((a, b))
+    endpoints.wait_quiet((a, b))
     count = 10_000
     sending = f"connect {b.number} {PORT} --ring --buffer {MESSAGE}"
     for said in quiet(a, b, sending, f"listen {PORT} --ring", count):
@@ -85,6 +85,7 @@ def messages_leave_the_kernels_alone(pair: Cluster) -> None:
     """All mappings exist when a connection is made, by every technique (C-036)."""
     a, b = endpoints.of(pair)
     endpoints.wait_up((a, b))
+    endpoints.wait_quiet((a, b))
     count = 500
     pairs = [(technique, "copy-dma") for technique in SENDING]
     pairs += [("pio", technique) for technique in RECEIVING if technique != "copy-dma"]
