@@ -218,6 +218,70 @@ fn a_sleeper_is_looked_for_behind_a_fence() {
 }
 
 #[test]
+fn a_look_leaves_the_message_and_finds_who_waits() {
+    let (a, b) = (Segment::default(), Segment::default());
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
+    let ((mut producer, _), (_, mut consumer)) = (ends(), ends());
+    let looks = |consumer: &mut Consumer| {
+        let popped = consumer.peek(&right, &right).unwrap();
+        (popped.length, popped.wake)
+    };
+    assert_eq!(looks(&mut consumer), (None, false));
+    done(producer.push(&left, &left, &[7; 72]).unwrap());
+    right.seen();
+    for _ in 0..2 {
+        assert_eq!(looks(&mut consumer), (Some(72), false));
+        assert_eq!(right.seen(), [Acquire(HEADS + HEAD)]);
+    }
+    consumer.pop(&right, &right, &mut [0; 128]).unwrap();
+    // The writer slept after that was published, and is rung once.
+    producer.sleep(&left, &left);
+    assert_eq!(looks(&mut consumer), (None, true));
+    assert_eq!(looks(&mut consumer), (None, false));
+    consumer.close(&right);
+    assert!(consumer.peek(&right, &right).is_err());
+}
+
+#[test]
+fn a_peer_is_idle_that_sleeps_and_has_taken_all() {
+    let (a, b) = (Segment::default(), Segment::default());
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
+    let ((mut producer, _), (_, mut consumer)) = (ends(), ends());
+    assert!(!producer.peer_is_idle(&left));
+    consumer.sleep(&right, &right);
+    assert!(consumer.is_asleep() && producer.peer_is_idle(&left));
+    let pushed = producer.push(&left, &left, b"wake up");
+    assert_eq!(pushed, Ok(Pushed::Done { wake: true }));
+    assert!(!producer.peer_is_idle(&left));
+    consumer.pop(&right, &right, &mut [0; 128]).unwrap();
+    assert!(producer.peer_is_idle(&left));
+    consumer.awake(&right);
+    assert!(!consumer.is_asleep() && !producer.peer_is_idle(&left));
+}
+
+#[test]
+fn a_ring_that_begins_again_has_nothing_of_the_last_one() {
+    let (a, b) = (Segment::default(), Segment::default());
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
+    let ((mut producer, _), (_, mut consumer)) = (ends(), ends());
+    consumer.sleep(&right, &right);
+    for _ in 0..4 {
+        producer.push(&left, &left, &[7; 72]).unwrap();
+    }
+    producer.close(&left);
+    for side in [&left, &right] {
+        ends().0.clear(side);
+    }
+    let (mut producer, mut consumer) = ends();
+    let popped = consumer.peek(&right, &right).unwrap();
+    assert_eq!((popped.length, popped.wake), (None, false));
+    assert!(!producer.peer_is_idle(&left) && !producer.peer_closed(&left));
+    done(producer.push(&left, &left, b"anew").unwrap());
+    let popped = consumer.pop(&right, &right, &mut [0; 8]).unwrap();
+    assert_eq!(popped.length, Some(4));
+}
+
+#[test]
 fn a_peer_that_has_closed_is_not_written() {
     let (a, b) = (Segment::default(), Segment::default());
     let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
