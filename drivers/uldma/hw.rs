@@ -21,10 +21,7 @@ use kernel::{
 use crate::kernel_ext::{
     errno::eopnotsupp,
     page_list::PageList,
-    window::{
-        self,
-        Window, //
-    }, //
+    window::Window, //
 };
 
 pub(crate) mod adapter;
@@ -37,7 +34,6 @@ pub(crate) mod ivshmem;
 #[allow(dead_code, unreachable_pub, reason = "the device model uses the rest")]
 pub(crate) mod layout;
 pub(crate) mod le;
-mod link_message;
 pub(crate) mod lists;
 pub(crate) mod loopback;
 pub(crate) mod page_requests;
@@ -66,7 +62,6 @@ pub(crate) use doorbell::{
     SegmentDoorbells, //
 };
 pub(crate) use geometry::Geometry;
-pub(crate) use link_message::LinkMessage;
 
 /// The kind of hardware that connects the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,27 +328,6 @@ pub(crate) trait Hardware: Send + Sync {
         Ok(usize::try_from(node)? * size + offset)
     }
 
-    /// Passes a message to `peer`. Returns true if the peer sleeps, and so needs
-    /// [`KernelDoorbell::Link`].
-    ///
-    /// By default the message passes through the window.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for words outside of a section, `ENODEV` if the device has left the bus.
-    fn send_msg(&self, dev: &Device<Bound>, peer: u32, message: &LinkMessage<'_>) -> Result<bool> {
-        let window = self.window(dev)?;
-        for (number, word) in message.words.iter().enumerate() {
-            let offset = message.slot + number * size_of_val(word);
-            window.write64(self.in_section(peer, offset)?, word.in_memory())?;
-        }
-        let (offset, produced) = message.produced;
-        window.publish64(self.in_section(peer, offset)?, produced.in_memory())?;
-        window::full_fence();
-        let asleep = self.in_section(self.geometry().node, message.asleep)?;
-        Ok(window.acquire64(asleep)? != 0)
-    }
-
     /// Configures the tables of the device and enables engine and link.
     fn enable(&self, dev: &Device<Bound>, tables: &TableSetup) -> Result {
         Ok(())
@@ -560,7 +534,6 @@ impl<'a> Hw<'a> {
         fn link(peer: u32) -> Result<LinkState>;
         fn ring(peer: u32, doorbell: KernelDoorbell) -> Result;
         fn ring_segment(peer: u32, doorbell: SegmentDoorbells, has_vector: bool) -> Result;
-        fn send_msg(peer: u32, message: &LinkMessage<'_>) -> Result<bool>;
         fn take_doorbells() -> Result<Doorbells>;
         fn unmask(consumer: Consumer) -> Result;
         fn mask_segments() -> Result;

@@ -18,8 +18,7 @@ use crate::{
     hw::Hw,
     kernel_ext::{
         errno::eproto,
-        wakeup,
-        window, //
+        wakeup, //
     }, //
 };
 
@@ -283,7 +282,6 @@ impl Link {
         for peer in self.peers() {
             peer.set_asleep(hw, asleep)?;
         }
-        window::full_fence();
         let has_message = self.has_message(hw)?;
         if asleep && !has_message {
             for peer in self.peers() {
@@ -325,7 +323,6 @@ impl Link {
                 Err(err) => return Err(err),
             }
         }
-        peer.return_credits(hw)?;
         Ok(true)
     }
 

@@ -20,6 +20,7 @@
 //! | [`user_abi`] | access rights, events, handles, mmap offsets, status pages, limits per user |
 //! | [`hw`] | registers and tables of each kind of hardware behind one trait |
 //! | [`params`], [`uapi`] | module parameters; the structures of the user interface |
+//! | [`ring`] | rings of messages over any memory, which the library has, too |
 //! | [`kernel_ext`] | abstractions that the kernel crate lacks |
 
 mod connection;
@@ -32,6 +33,7 @@ mod link;
 mod mem;
 mod net;
 mod params;
+mod ring;
 mod uapi;
 mod user;
 mod user_abi;
@@ -145,7 +147,7 @@ kernel::prelude::module! {
         },
         link_slots: u32 {
             default: 64,
-            description: "Slots of the control ring for each peer (1 to 64)",
+            description: "Messages in flight from each peer: 1 to 64, rounded down to a power of two",
         },
         link_timeout_ms: u32 {
             default: 3000,

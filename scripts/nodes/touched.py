@@ -111,7 +111,6 @@ DRIVER: Mapping[str, tuple[str, ...]] = {
     r"kernel_ext/(plain|ratelimit)\.rs": BROAD,
     r"device(/(ask|binding|progress))?\.rs|driver(/adapter)?\.rs": (*LIFE, *BROAD),
     r"hw/gate\.rs|kernel_ext/(pci|gate|sleep|compat(/.*)?|irq_mask(/.*)?)\.rs": (*LIFE, *BROAD),
-    r"hw/link_message\.rs": LINK,
     r"ring(/.*)?\.rs": (*LINK, "nodes:(ring|ring_streams)"),
     r"hw/doorbell\.rs": (*LINK, *NETWORK, *EXPORTS),
     r"driver/ivshmem\.rs|hw/ivshmem\.rs": (*LIFE, *LINK),

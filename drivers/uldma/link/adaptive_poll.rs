@@ -31,7 +31,7 @@
 //! less than twice the time of the best choice; and where the other side cannot run while this one
 //! polls, it polls rarely.
 //!
-//! `tools/uldma/lib/src/spin/simulation.rs` simulates waiters on machines of many kinds.
+//! `tools/uldma/lib/src/wait/spin/simulation.rs` simulates waiters on machines of many kinds.
 
 /// Lengths of probes, in wake-ups.
 const SHORT: u64 = 2;

@@ -6,21 +6,22 @@
 
 use kernel::prelude::*;
 
-use crate::hw::layout::{
-    register::*,
-    word::*, //
+use crate::{
+    hw::layout::{
+        register::*,
+        word::*, //
+    },
+    ring::Geometry, //
 };
 
 /// Size of the area, with which each lane begins.
 pub(crate) const AREA_SIZE: usize = 16 << 10;
-/// Maximum number of messages in flight in a ring.
+/// Maximum number of messages in flight in a ring, a power of two.
 pub(super) const MAX_SLOTS: u32 = 64;
-/// Number of u64s of a slot: of a message, and of the private data that it can have.
-pub(crate) const WORDS: usize = 24;
-/// Number of u64s of a message without private data.
-pub(super) const FIRST_LINE: usize = 8;
-/// Number of the word with the writer's turnaround, in nanoseconds, between nodes that tell it.
-pub(super) const TURNAROUND: usize = 7;
+/// Data lines for each message: private data of 128 bytes.
+const LINES: u64 = 2;
+/// Bytes for a ring.
+const RING_BYTES: usize = 0x3080;
 
 /// A word of an area.
 pub(crate) type AreaWord<T> = Register<AreaRegister, T, ReadWrite>;
@@ -47,16 +48,8 @@ registers! {
     ECHO: u64 = 0x030, rw;
     /// Counter that the writer increments while it is alive.
     HEARTBEAT: u64 = 0x038, rw;
-    /// Number of messages that the writer has put into the reader's ring.
-    PRODUCED: Counter = 0x080, rw;
-    /// Not 0 while the writer waits for room in the reader's ring.
-    NEEDS_CREDITS: u64 = 0x088, rw;
-    /// Number of messages that the writer has taken from its own ring.
-    CONSUMED: Counter = 0x0c0, rw;
-    /// Not 0 while the writer does not poll and needs its doorbell.
-    ASLEEP: u64 = 0x0c8, rw;
-    /// Words of the messages in the reader's ring, [`WORDS`] for each slot.
-    MESSAGES[WORDS * MAX_SLOTS as usize]: u64 = 0x1000, rw;
+    /// The ring of messages from the writer to the reader, and the writer's word about the other one.
+    RING[RING_BYTES / 8]: u64 = 0x100, rw;
 }
 
 word! {
@@ -78,37 +71,20 @@ word! {
     fields {
         /// Number of nodes of the link.
         NODES: u32 = 63, 32;
-        /// Number of slots of the ring that the writer reads, 1 to [`MAX_SLOTS`].
+        /// Number of messages of the ring that the writer reads: a power of two, up to
+        /// [`MAX_SLOTS`].
         SLOTS: u32 = 31, 0;
     }
 }
 
-word! {
-    /// A counter of messages.
-    pub(crate) struct Counter(u64);
-
-    fields {
-        /// Key of the session, so that a reader ignores values of earlier sessions.
-        KEY: u32 = 63, 32;
-        /// Number of messages since the session began.
-        COUNT: u32 = 31, 0;
-    }
-}
-
-/// Returns the slot of message `number` in a ring of `slots` messages.
+/// Returns the ring of `slots` messages.
 ///
 /// # Errors
 ///
-/// `EINVAL` for a ring without slots.
-pub(super) fn slot_of(number: u32, slots: u32) -> Result<usize> {
-    Ok(usize::try_from(number.checked_rem(slots).ok_or(EINVAL)?)?)
-}
-
-/// Returns word `number` of the message in a slot.
-///
-/// # Errors
-///
-/// `EINVAL` for a slot or a word outside of the ring.
-pub(super) fn message_word(slot: usize, number: usize) -> Result<AreaWord<u64>> {
-    at::MESSAGES.at(slot * WORDS + number).ok_or(EINVAL)
+/// `EINVAL` unless that is a power of two, up to [`MAX_SLOTS`].
+pub(super) fn ring_of(slots: u32) -> Result<Geometry> {
+    let slots = u64::from(slots);
+    let ring = Geometry::new(slots, slots * LINES).ok_or(EINVAL)?;
+    let fits = ring.length() <= RING_BYTES as u64;
+    fits.then_some(ring).ok_or(EINVAL)
 }

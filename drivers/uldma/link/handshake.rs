@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 use super::area::{
     at,
+    ring_of,
     AreaWord,
     Shape,
     Versions,
@@ -27,10 +28,8 @@ pub(super) const NETWORK: u64 = 1 << 0;
 pub(super) const NETWORK_ENGINE: u64 = 1 << 1;
 /// Feature: the node has streams between endpoints.
 pub(super) const STREAMS: u64 = 1 << 2;
-/// Feature: messages tell the turnaround of their writer.
-pub(super) const TURNAROUND: u64 = 1 << 3;
 /// Feature: the node has an interrupt of segments alone.
-pub(super) const SEGMENT_VECTOR: u64 = 1 << 4;
+pub(super) const SEGMENT_VECTOR: u64 = 1 << 3;
 
 /// The offer of a node in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +84,6 @@ impl Terms {
     pub(super) fn has_segment_vector(&self) -> bool {
         self.features & SEGMENT_VECTOR != 0
     }
-
-    /// Returns true if messages of both nodes tell the turnaround of their writer.
-    pub(super) fn has_turnaround(&self) -> bool {
-        self.features & TURNAROUND != 0
-    }
 }
 
 impl Offer {
@@ -102,7 +96,7 @@ impl Offer {
             features,
             section: geometry.lanes.section(),
             nodes: geometry.nodes,
-            slots: slots.clamp(1, MAX_SLOTS),
+            slots: 1 << slots.clamp(1, MAX_SLOTS).ilog2(),
         })
     }
 
@@ -115,7 +109,7 @@ impl Offer {
         if version < self.versions.0.max(peer.versions.0) {
             return Err(Misfit::Version);
         }
-        let slots_fit = (1..=MAX_SLOTS).contains(&peer.slots);
+        let slots_fit = ring_of(peer.slots).is_ok();
         if peer.section != self.section || peer.nodes != self.nodes || !slots_fit {
             return Err(Misfit::Shape);
         }
@@ -264,7 +258,7 @@ mod tests {
             };
             assert_eq!(misfit(peer), Err(Misfit::Version));
         }
-        for slots in [0, MAX_SLOTS + 1, u32::MAX] {
+        for slots in [0, 3, MAX_SLOTS + 1, 2 * MAX_SLOTS, u32::MAX] {
             assert_eq!(misfit(Offer { slots, ..offer() }), Err(Misfit::Shape));
         }
         for section in [0, 1, u64::MAX] {

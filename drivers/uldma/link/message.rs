@@ -2,16 +2,13 @@
 
 //! Messages of the control channel.
 //!
-//! A message is eight u64, little-endian, and up to sixteen more of private data behind them. The
-//! first is a [`Head`]; the rest depends on its kind. Decoding reads a local copy only, and accepts
+//! A message is seven u64, little-endian, and up to sixteen more of private data behind them. The
+//! first is a [`Head`]; the rest depends on its kind, but for the last of the seven, which is the
+//! turnaround of the writer. Decoding reads a local copy only, and accepts
 //! nothing that encoding does not produce.
 
 use kernel::prelude::*;
 
-use super::area::{
-    FIRST_LINE,
-    WORDS, //
-};
 use crate::{
     hw::{
         layout::{
@@ -24,7 +21,10 @@ use crate::{
     mem::tpt::Remote,
     user_abi::{
         access::Access,
-        offer::PrivateData, //
+        offer::{
+            PrivateData,
+            WORDS as PRIVATE_WORDS, //
+        }, //
     }, //
 };
 
@@ -55,7 +55,16 @@ word! {
     }
 }
 
-/// A message as it stands in a slot of the window; what it does not have is zero.
+/// Number of u64s of a message without private data.
+const FIRST: usize = 7;
+/// Number of the word with the writer's turnaround, in nanoseconds.
+const TURNAROUND: usize = FIRST - 1;
+/// Most u64s of a message.
+pub(crate) const WORDS: usize = FIRST + PRIVATE_WORDS;
+/// Most bytes of a message.
+pub(super) const BYTES: usize = WORDS * size_of::<u64>();
+
+/// A message without a turnaround; what it does not have is zero.
 pub(crate) type Raw = [Le<u64>; WORDS];
 
 /// The words that depend on the kind.
@@ -140,12 +149,46 @@ fn head(kind: u8, number: u32) -> u64 {
 /// # Errors
 ///
 /// `EPROTO` if it has more private data than is possible.
-pub(super) fn words_of(first: Le<u64>) -> Result<usize> {
+fn words_of(first: Le<u64>) -> Result<usize> {
     let bytes = usize::from(Head::from_bits(first.get()).get(Head::PRIVATE));
-    match FIRST_LINE + bytes.div_ceil(size_of::<u64>()) {
+    match FIRST + bytes.div_ceil(size_of::<u64>()) {
         words if words <= WORDS => Ok(words),
         _ => Err(eproto()),
     }
+}
+
+/// Returns the bytes of a message that tells a turnaround, and how many they are.
+///
+/// # Errors
+///
+/// None: all messages that this node makes have a length.
+pub(super) fn to_bytes(message: &Message, turnaround: u64) -> Result<([u8; BYTES], usize)> {
+    let mut raw = message.encode();
+    raw[TURNAROUND] = Le::new(turnaround);
+    let mut bytes = [0; BYTES];
+    for (to, word) in bytes.chunks_mut(size_of::<u64>()).zip(raw) {
+        to.copy_from_slice(&word.in_memory().to_ne_bytes());
+    }
+    Ok((bytes, words_of(raw[0])? * size_of::<u64>()))
+}
+
+/// Decodes a message of the peer with so many `bytes`, behind which are zeroes. Returns the turnaround,
+/// too.
+///
+/// # Errors
+///
+/// `EPROTO` for anything that [`to_bytes`] does not produce.
+pub(super) fn from_bytes(bytes: &[u8; BYTES], length: usize) -> Result<(Message, u64)> {
+    let mut raw = [Le::new(0); WORDS];
+    for (to, word) in raw.iter_mut().zip(bytes.chunks(size_of::<u64>())) {
+        let word = word.try_into().map_err(|_| eproto())?;
+        *to = Le::from_memory(u64::from_ne_bytes(word));
+    }
+    if words_of(raw[0])? * size_of::<u64>() != length {
+        return Err(eproto());
+    }
+    let turnaround = core::mem::replace(&mut raw[TURNAROUND], Le::new(0)).get();
+    Ok((Message::decode(&raw)?, turnaround))
 }
 
 impl Message {
@@ -194,7 +237,7 @@ impl Message {
         for (to, word) in raw.iter_mut().zip([head.bits(), a, b, c, d, e]) {
             *to = Le::new(word);
         }
-        for (to, word) in raw.iter_mut().skip(FIRST_LINE).zip(private.words()) {
+        for (to, word) in raw.iter_mut().skip(FIRST).zip(private.words()) {
             *to = Le::new(*word);
         }
         raw
@@ -206,7 +249,7 @@ impl Message {
     ///
     /// `EPROTO` for anything that [`Message::encode`] does not produce.
     pub(crate) fn decode(raw: &Raw) -> Result<Self> {
-        let [head, a, b, c, d, e, _, _, private @ ..] = raw.map(Le::get);
+        let [head, a, b, c, d, e, _, private @ ..] = raw.map(Le::get);
         let head = Head::from_bits(head);
         let request = head.get(Head::NUMBER);
         let message = match head.get(Head::KIND) {
@@ -255,10 +298,7 @@ impl Message {
 #[kunit_tests(uldma_link_message)]
 mod tests {
     use super::*;
-    use crate::user_abi::offer::{
-        Offer,
-        WORDS as PRIVATE_WORDS, //
-    };
+    use crate::user_abi::offer::Offer;
 
     fn offer(length: u8) -> Offer {
         let mut words = [u64::MAX; PRIVATE_WORDS];
@@ -353,6 +393,11 @@ mod tests {
             }),
         ] {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
+            let (bytes, length) = to_bytes(&message, u64::MAX)?;
+            assert_eq!(from_bytes(&bytes, length), Ok((message, u64::MAX)));
+            for other in [0, length - 8, length + 1, length + 8] {
+                assert_eq!(from_bytes(&bytes, other), Err(eproto()));
+            }
         }
         Ok(())
     }
@@ -381,14 +426,14 @@ mod tests {
 
     #[test]
     fn private_data_follows_the_message() {
-        for (length, words) in [(0, 8), (8, 9), (64, 16), (128, 24)] {
+        for (length, words) in [(0, 7), (8, 8), (64, 15), (128, 23)] {
             let raw = connected(length);
             assert_eq!(words_of(raw[0]), Ok(words));
             assert_eq!(raw[0].get(), 3 << 32 | u64::from(length) << 8 | 9);
             assert_eq!(raw[5].get(), 1000 << 32 | 0xffff_0001);
-            let data = raw.iter().skip(FIRST_LINE);
+            let data = raw.iter().skip(FIRST);
             let data = data.filter(|word| word.get() == u64::MAX).count();
-            assert_eq!(data, words - FIRST_LINE);
+            assert_eq!(data, words - FIRST);
         }
         assert_eq!(words_of(Le::new(head(9, 3) | 129 << 8)), Err(eproto()));
         assert_eq!(words_of(Le::new(head(9, 3) | 121 << 8)), Ok(WORDS));
@@ -420,17 +465,14 @@ mod tests {
         assert_eq!(decode([0; WORDS]), Err(eproto()));
         assert_eq!(decode([u64::MAX; WORDS]), Err(eproto()));
         // A word that the kind does not have, and bits beside the kind.
+        assert_eq!(decode([head(REFUSED, 0), 0, 0, 0, 0, 0, 1]), Err(eproto()));
         assert_eq!(
-            decode([head(REFUSED, 0), 0, 0, 0, 0, 0, 0, 1]),
-            Err(eproto())
-        );
-        assert_eq!(
-            decode([head(REFUSED, 0) | 1 << 8, 0, 0, 0, 0, 0, 0, 0]),
+            decode([head(REFUSED, 0) | 1 << 8, 0, 0, 0, 0, 0, 0]),
             Err(eproto())
         );
         // A generation without an endpoint.
-        assert_eq!(decode([head(16, 0), 7, 0, 0, 0, 0, 0, 0]), Err(eproto()));
-        assert_eq!(decode([head(16, 0), 0, 7, 0, 0, 0, 0, 0]), Err(eproto()));
+        assert_eq!(decode([head(16, 0), 7, 0, 0, 0, 0, 0]), Err(eproto()));
+        assert_eq!(decode([head(16, 0), 0, 7, 0, 0, 0, 0]), Err(eproto()));
         // A region index that no size word can name, no length, no rights.
         assert_eq!(
             decode([head(REGION, 0), 1 << 20, 0, 1, 1, 0, 0, 0]),

@@ -38,8 +38,8 @@ use super::{
     message::Message,
     owed::Owed,
     ring::{
-        Channel, //
-        Rings,
+        Channel,
+        Rings, //
     },
     session::{
         Session,
@@ -99,7 +99,8 @@ pub(super) enum Change {
 struct PeerState {
     session: Session,
     terms: Terms,
-    rings: Rings,
+    /// The ends of this node of the rings, once it has met the peer.
+    rings: Option<Rings>,
     hw_link: hw::LinkState,
     /// Number of times that the link came up.
     generation: u32,
@@ -149,7 +150,7 @@ impl Peer {
         let state = PeerState {
             session: Session::NONE,
             terms: Terms::default(),
-            rings: Rings::default(),
+            rings: None,
             hw_link: hw::LinkState {
                 up: false,
                 generation: 0,
@@ -302,7 +303,8 @@ impl Peer {
                 state.owed = Owed::default();
                 state.doorbell_cost = DoorbellCost::default();
                 state.turnaround = Turnaround::default();
-                state.rings = Rings::begin(&state.channel(hw, self.node))?;
+                let (channel, terms) = (channel(hw, self.node), state.terms);
+                state.rings = Some(Rings::begin(&channel, terms.own_slots, terms.slots)?);
                 state.write_handshake(hw, self.node)?;
                 // The peer may have polled too early.
                 hw.ring(self.node, KernelDoorbell::Link)?;
@@ -400,10 +402,15 @@ impl Peer {
         if !state.session.up {
             return Ok(None);
         }
-        let channel = state.channel(hw, self.node);
-        let slots = state.terms.own_slots;
-        let has_turnaround = state.terms.has_turnaround();
-        let Some((message, turnaround)) = state.rings.take(&channel, slots, has_turnaround)? else {
+        let Some(rings) = &mut state.rings else {
+            return Ok(None);
+        };
+        let (taken, wake) = rings.take(&channel(hw, self.node))?;
+        if wake {
+            state.counters.doorbells += 1;
+            hw.ring(self.node, KernelDoorbell::Link)?;
+        }
+        let Some((message, turnaround)) = taken else {
             state.turnaround.found_none();
             return Ok(None);
         };
@@ -420,36 +427,38 @@ impl Peer {
         Ok(Some(message))
     }
 
-    /// Rings the peer if it waits for room in the ring, after messages were received.
-    pub(super) fn return_credits(&self, hw: Hw<'_>) -> Result {
+    /// Returns true if a message is pending.
+    pub(super) fn has_message(&self, hw: Hw<'_>) -> Result<bool> {
         let mut state = self.state.lock();
-        if state.session.up && Rings::peer_needs_credits(&state.channel(hw, self.node))? {
+        let is_up = state.session.up;
+        let Some(rings) = state.rings.as_mut().filter(|_| is_up) else {
+            return Ok(false);
+        };
+        let (has_message, wake) = rings.has_message(&channel(hw, self.node))?;
+        if wake {
             state.counters.doorbells += 1;
             hw.ring(self.node, KernelDoorbell::Link)?;
         }
-        Ok(())
-    }
-
-    /// Returns true if a message is pending.
-    pub(super) fn has_message(&self, hw: Hw<'_>) -> Result<bool> {
-        let state = self.state.lock();
-        let channel = state.channel(hw, self.node);
-        Ok(state.session.up && state.rings.has_message(&channel)?)
+        Ok(has_message)
     }
 
     /// Tells the peer whether this node needs doorbells.
     pub(super) fn set_asleep(&self, hw: Hw<'_>, asleep: bool) -> Result {
         let mut state = self.state.lock();
         // A peer that was met may regard the link as up already.
-        if state.session.met == 0 {
+        let is_met = state.session.met != 0;
+        let Some(rings) = state.rings.as_mut().filter(|_| is_met) else {
             return Ok(());
-        }
-        let channel = state.channel(hw, self.node);
-        if !asleep && state.rings.is_asleep() {
-            state.wakes += 1;
-        }
-        state.rings.set_asleep(&channel, asleep)
+        };
+        let wakes = !asleep && rings.is_asleep();
+        rings.set_asleep(&channel(hw, self.node), asleep)?;
+        state.wakes += u64::from(wakes);
+        Ok(())
     }
+}
+
+fn channel(hw: Hw<'_>, peer: u32) -> Channel<'_> {
+    Channel { hw, peer }
 }
 
 /// Returns the offer of this node to `peer`.
@@ -468,7 +477,7 @@ fn own_offer(hw: Hw<'_>, peer: u32) -> Result<Offer> {
         true => handshake::SEGMENT_VECTOR,
         false => 0,
     };
-    let features = network | streams | segments | handshake::TURNAROUND;
+    let features = network | streams | segments;
     Offer::own(hw, params::link_slots(), features)
 }
 
@@ -483,24 +492,19 @@ impl PeerState {
         if !self.session.up {
             return Err(if self.hw_link.up { EBUSY } else { enotconn() });
         }
-        let channel = self.channel(hw, peer);
-        let slots = self.terms.slots;
-        let now = self.age();
-        let (has_turnaround, turnaround) = (self.terms.has_turnaround(), &mut self.turnaround);
-        let next = || {
-            if has_turnaround {
-                turnaround.next(now)
-            } else {
-                0
-            }
+        let Some(rings) = &mut self.rings else {
+            return Err(EBUSY);
         };
-        let wake = match self.rings.put(&channel, slots, message, next) {
+        let now = self.born.elapsed().as_nanos();
+        let turnaround = self.turnaround.next(now);
+        let wake = match rings.put(&channel(hw, peer), message, turnaround) {
             Err(err) if err == eproto() => {
                 self.broken = true;
                 return Err(EBUSY);
             }
             result => result?,
         };
+        self.turnaround.told();
         self.counters.sent += 1;
         if matches!(message, Message::Query(..)) {
             self.owed.asked();
@@ -521,14 +525,6 @@ impl PeerState {
     fn flapped(&mut self) -> bool {
         let now = self.age();
         self.backoff.flapped(now)
-    }
-
-    fn channel<'a>(&self, hw: Hw<'a>, peer: u32) -> Channel<'a> {
-        Channel {
-            hw,
-            peer,
-            key: self.session.key(),
-        }
     }
 
     fn write_handshake(&self, hw: Hw<'_>, peer: u32) -> Result {

@@ -1,279 +1,248 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The two rings of messages between this node and a peer: one in the section of each.
-//!
-//! The counters carry the key of the session in their upper half, so that values of earlier
-//! sessions are ignored.
+
+use core::cell::Cell;
 
 use kernel::prelude::*;
 
 use super::{
     area::{
         at,
-        message_word,
-        slot_of,
-        AreaWord,
-        Counter,
-        TURNAROUND,
-        WORDS, //
+        ring_of, //
     },
     message::{
-        words_of,
-        Message,
-        Raw, //
+        self,
+        Message, //
     }, //
 };
 use crate::{
     hw::{
-        layout::Word,
         le::Le,
-        Hw,
-        LinkMessage, //
+        Hw, //
     },
     kernel_ext::{
         errno::eproto,
         window, //
+    },
+    ring::{
+        Consumer,
+        Inbound,
+        Outbound,
+        Popped,
+        Producer,
+        Pushed,
+        RingError, //
     }, //
 };
 
-/// Access to the words that this node and a peer write for each other.
+/// The lanes of this node and a peer, of which each begins with a ring.
 #[derive(Clone, Copy)]
 pub(super) struct Channel<'a> {
     pub(super) hw: Hw<'a>,
     pub(super) peer: u32,
-    pub(super) key: u32,
 }
 
-impl Channel<'_> {
-    /// Returns the offset in the own section of the area that the peer writes.
-    fn inbound(&self) -> Result<usize> {
-        Ok(self.hw.geometry().inbound(self.peer)?.start)
-    }
-
-    /// Returns the offset in the section of the peer of the area that this node writes.
-    fn outbound(&self) -> Result<usize> {
-        Ok(self.hw.geometry().outbound(self.peer)?.start)
-    }
-
-    /// Reads a word that the peer writes.
-    fn read<T: Word>(&self, word: AreaWord<T>) -> Result<T> {
-        let word = self.hw.read_window::<T>(self.inbound()? + word.offset())?;
-        Ok(word.get())
-    }
-
-    /// Writes a word for the peer.
-    fn write<T: Word>(&self, word: AreaWord<T>, value: T) -> Result {
-        let base = self.outbound()?;
-        self.hw
-            .write_window(self.peer, base + word.offset(), Le::new(value))
-    }
-
-    /// Writes a word for the peer, after all earlier writes.
-    fn publish<T: Word>(&self, word: AreaWord<T>, value: T) -> Result {
-        let base = self.outbound()?;
-        self.hw
-            .publish_window(self.peer, base + word.offset(), Le::new(value))
-    }
-
-    /// Reads a counter; `None` if it is of another session.
-    fn read_counter(&self, word: AreaWord<Counter>) -> Result<Option<u32>> {
-        let counter = self.read(word)?;
-        let is_current = counter.get(Counter::KEY) == self.key;
-        Ok(is_current.then_some(counter.get(Counter::COUNT)))
-    }
-
-    /// Returns the counter of this session for `count` messages.
-    fn counter(&self, count: u32) -> Counter {
-        Counter::NONE
-            .with(Counter::KEY, self.key)
-            .with(Counter::COUNT, count)
+impl<'a> Channel<'a> {
+    fn memory(&self) -> Result<Memory<'a>> {
+        let geometry = self.hw.geometry();
+        Ok(Memory {
+            hw: self.hw,
+            peer: self.peer,
+            inbound: geometry.inbound(self.peer)?.start + at::RING.offset(),
+            outbound: geometry.outbound(self.peer)?.start + at::RING.offset(),
+            failure: Cell::new(Ok(())),
+        })
     }
 }
 
-/// The positions in the two rings.
-#[derive(Default)]
+/// The memory of both rings, during one operation.
+///
+/// An access fails only if the device has left the bus. It loads zero then, and the operation fails.
+struct Memory<'a> {
+    hw: Hw<'a>,
+    peer: u32,
+    /// Byte offset in the own section of the ring that the peer writes.
+    inbound: usize,
+    /// Byte offset in the section of the peer of the ring that this node writes.
+    outbound: usize,
+    failure: Cell<Result>,
+}
+
+impl Memory<'_> {
+    fn note(&self, result: Result) {
+        if result.is_err() {
+            self.failure.set(result);
+        }
+    }
+
+    /// Returns the result of an operation, whose errors are those of the peer, after which this node
+    /// ends the session.
+    fn end<T>(self, result: Result<T, RingError>) -> Result<T> {
+        self.failure.get()?;
+        result.map_err(|_| eproto())
+    }
+}
+
+impl Inbound for Memory<'_> {
+    fn load(&self, offset: usize) -> u64 {
+        match self.hw.read_window(self.inbound + offset) {
+            Ok(word) => word.get(),
+            Err(err) => {
+                self.failure.set(Err(err));
+                0
+            }
+        }
+    }
+
+    fn acquire(&self, offset: usize) -> u64 {
+        self.load(offset)
+    }
+
+    fn read(&self, offset: usize, target: &mut [u8]) {
+        for (number, part) in target.chunks_mut(size_of::<u64>()).enumerate() {
+            let word = self.load(offset + number * size_of::<u64>());
+            for (to, byte) in part.iter_mut().zip(word.to_le_bytes()) {
+                *to = byte;
+            }
+        }
+    }
+
+    fn fence(&self) {
+        window::full_fence();
+    }
+}
+
+impl Outbound for Memory<'_> {
+    fn store(&self, offset: usize, value: u64) {
+        let offset = self.outbound + offset;
+        self.note(self.hw.write_window(self.peer, offset, Le::new(value)));
+    }
+
+    fn publish(&self, offset: usize, value: u64) {
+        let offset = self.outbound + offset;
+        self.note(self.hw.publish_window(self.peer, offset, Le::new(value)));
+    }
+
+    fn release(&self, offset: usize, value: u64) {
+        window::full_fence();
+        self.store(offset, value);
+    }
+
+    fn write(&self, offset: usize, source: &[u8]) {
+        for (number, part) in source.chunks(size_of::<u64>()).enumerate() {
+            let mut word = [0; size_of::<u64>()];
+            for (to, byte) in word.iter_mut().zip(part) {
+                *to = *byte;
+            }
+            self.store(offset + number * size_of::<u64>(), u64::from_le_bytes(word));
+        }
+    }
+}
+
+/// The ends of this node of the two rings.
 pub(super) struct Rings {
-    produced: u32,
-    consumed: u32,
-    /// The peer knows that this node needs doorbells.
-    asleep: bool,
-    /// The peer knows that this node waits for room.
-    needs_credits: bool,
-    /// The last message for which the doorbell of the peer rang.
-    rung_for: Option<u32>,
+    producer: Producer,
+    consumer: Consumer,
 }
 
 impl Rings {
-    /// Resets both rings.
-    pub(super) fn begin(channel: &Channel<'_>) -> Result<Self> {
-        // The node needs doorbells until the progress worker runs.
-        channel.write(at::ASLEEP, 1)?;
-        channel.write(at::NEEDS_CREDITS, 0)?;
-        channel.write(at::CONSUMED, channel.counter(0))?;
-        channel.publish(at::PRODUCED, channel.counter(0))?;
-        Ok(Self {
-            asleep: true,
-            ..Self::default()
-        })
-    }
-
-    /// Puts a message into the peer's ring of `slots` messages. `turnaround` returns the word of
-    /// that name for a message that is sent. Returns true if the peer needs a doorbell.
+    /// Begins both rings: the own one of `own_slots` messages, and that of the peer of `slots`.
+    ///
+    /// The writer of a ring clears it, before it echoes the session of the reader: so the reader, which
+    /// waits for the echo, finds nothing of earlier sessions.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while the ring is full, `EPROTO` if the peer has consumed messages that were never
-    /// produced.
+    /// `EINVAL` for a ring that cannot be, `ENODEV` if the device has left the bus.
+    pub(super) fn begin(channel: &Channel<'_>, own_slots: u32, slots: u32) -> Result<Self> {
+        let memory = channel.memory()?;
+        let producer = Producer::new(ring_of(slots)?);
+        producer.clear(&memory);
+        let mut consumer = Consumer::new(ring_of(own_slots)?);
+        // The node needs doorbells until the progress worker runs.
+        consumer.sleep(&memory, &memory);
+        memory.end(Ok(Self { producer, consumer }))
+    }
+
+    /// Puts a message with the `turnaround` of this node into the peer's ring. Returns true if the peer
+    /// needs a doorbell.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while the ring is full, `EPROTO` if the peer violates the protocol.
     pub(super) fn put(
         &mut self,
         channel: &Channel<'_>,
-        slots: u32,
         message: &Message,
-        turnaround: impl FnOnce() -> u64,
+        turnaround: u64,
     ) -> Result<bool> {
-        if self.in_flight(channel, slots)? == slots {
-            self.set_needs_credits(channel, true)?;
-            window::full_fence();
-            if self.in_flight(channel, slots)? == slots {
-                return Err(EBUSY);
-            }
+        let memory = channel.memory()?;
+        let (bytes, length) = message::to_bytes(message, turnaround)?;
+        let bytes = bytes.get(..length).ok_or(EINVAL)?;
+        let mut pushed = self.producer.push(&memory, &memory, bytes);
+        if pushed == Ok(Pushed::Full) {
+            // The peer rings once there is room.
+            self.producer.sleep(&memory, &memory);
+            pushed = self.producer.push(&memory, &memory, bytes);
         }
-        self.set_needs_credits(channel, false)?;
-        let slot = slot_of(self.produced, slots)?;
-        let produced = self.produced.wrapping_add(1);
-        let base = channel.outbound()?;
-        let mut words = message.encode();
-        words[TURNAROUND] = Le::new(turnaround());
-        let count = words_of(words[0])?;
-        let is_asleep = channel.hw.send_msg(
-            channel.peer,
-            &LinkMessage {
-                words: words.get(..count).ok_or(EINVAL)?,
-                slot: base + message_word(slot, 0)?.offset(),
-                produced: (
-                    base + at::PRODUCED.offset(),
-                    Le::new(channel.counter(produced).to_raw()),
-                ),
-                asleep: channel.inbound()? + at::ASLEEP.offset(),
-            },
-        )?;
-        self.produced = produced;
-        if !is_asleep || self.is_awakening(channel)? {
-            return Ok(false);
-        }
-        self.rung_for = Some(self.produced);
-        Ok(true)
-    }
-
-    /// Returns true if the peer was rung for a message that it has not taken: before it sleeps
-    /// again it polls, and finds all messages that were published before this check.
-    fn is_awakening(&self, channel: &Channel<'_>) -> Result<bool> {
-        let Some(rung_for) = self.rung_for else {
-            return Ok(false);
-        };
-        let consumed = channel.read_counter(at::CONSUMED)?.unwrap_or(0);
-        // The counters wrap; no more than a ring is between them.
-        let (waiting, since) = (
-            self.produced.wrapping_sub(consumed),
-            self.produced.wrapping_sub(rung_for),
-        );
-        Ok(waiting > since)
-    }
-
-    /// Returns the number of messages that the peer has not consumed.
-    fn in_flight(&self, channel: &Channel<'_>, slots: u32) -> Result<u32> {
-        let consumed = channel.read_counter(at::CONSUMED)?.unwrap_or(0);
-        match self.produced.wrapping_sub(consumed) {
-            in_flight if in_flight > slots => Err(eproto()),
-            in_flight => Ok(in_flight),
+        match memory.end(pushed)? {
+            Pushed::Done { wake } => Ok(wake),
+            Pushed::Full => Err(EBUSY),
         }
     }
 
-    fn set_needs_credits(&mut self, channel: &Channel<'_>, needs_credits: bool) -> Result {
-        if self.needs_credits != needs_credits {
-            channel.publish(at::NEEDS_CREDITS, needs_credits.into())?;
-            self.needs_credits = needs_credits;
-        }
-        Ok(())
-    }
-
-    /// Returns true if the peer waits for room in the own ring. To be called after making room.
-    pub(super) fn peer_needs_credits(channel: &Channel<'_>) -> Result<bool> {
-        window::full_fence();
-        Ok(channel.read(at::NEEDS_CREDITS)? != 0)
-    }
-
-    /// Returns true if a message is pending.
-    pub(super) fn has_message(&self, channel: &Channel<'_>) -> Result<bool> {
-        let produced = channel.read_counter(at::PRODUCED)?;
-        Ok(produced.is_some_and(|produced| produced != self.consumed))
-    }
-
-    /// Takes the next message from the own ring of `slots` messages, and the turnaround that it
-    /// tells: 0 unless `has_turnaround`, where the word is part of no message.
+    /// Returns true if a message is pending, and if the peer needs a doorbell since it waits for room.
     ///
     /// # Errors
     ///
     /// `EPROTO` if the peer violates the protocol.
-    pub(super) fn take(
-        &mut self,
-        channel: &Channel<'_>,
-        slots: u32,
-        has_turnaround: bool,
-    ) -> Result<Option<(Message, u64)>> {
-        let Some(produced) = channel.read_counter(at::PRODUCED)? else {
-            return Ok(None);
+    pub(super) fn has_message(&mut self, channel: &Channel<'_>) -> Result<(bool, bool)> {
+        let memory = channel.memory()?;
+        let peeked = self.consumer.peek(&memory, &memory);
+        let Popped { length, wake } = memory.end(peeked)?;
+        Ok((length.is_some(), wake))
+    }
+
+    /// Takes the next message from the own ring, with the turnaround that it tells. The second value is
+    /// true if the peer needs a doorbell since it waits for room.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer violates the protocol.
+    pub(super) fn take(&mut self, channel: &Channel<'_>) -> Result<(Option<(Message, u64)>, bool)> {
+        let memory = channel.memory()?;
+        let mut bytes = [0; message::BYTES];
+        let popped = self.consumer.pop(&memory, &memory, &mut bytes);
+        let Popped { length, wake } = memory.end(popped)?;
+        let message = match length {
+            Some(length) => Some(message::from_bytes(&bytes, length)?),
+            None => None,
         };
-        let waiting = produced.wrapping_sub(self.consumed);
-        if waiting == 0 {
-            return Ok(None);
-        }
-        if waiting > slots {
-            return Err(eproto());
-        }
-        let slot = slot_of(self.consumed, slots)?;
-        let mut raw: Raw = [Le::new(0); WORDS];
-        let base = channel.inbound()?;
-        // The first word says how many there are, and is read once.
-        let mut count = 1;
-        for (number, word) in raw.iter_mut().enumerate() {
-            if number == count {
-                break;
-            }
-            let offset = base + message_word(slot, number)?.offset();
-            *word = channel.hw.read_window(offset)?;
-            if number == 0 {
-                count = words_of(*word)?;
-            }
-        }
-        let turnaround = if has_turnaround {
-            core::mem::replace(&mut raw[TURNAROUND], Le::new(0)).get()
-        } else {
-            0
-        };
-        let message = Message::decode(&raw)?;
-        self.consumed = self.consumed.wrapping_add(1);
-        channel.publish(at::CONSUMED, channel.counter(self.consumed))?;
-        Ok(Some((message, turnaround)))
+        Ok((message, wake))
     }
 
     /// Returns true if the peer knows that this node needs doorbells.
     pub(super) fn is_asleep(&self) -> bool {
-        self.asleep
+        self.consumer.is_asleep()
     }
 
     /// Returns true if the peer needs doorbells, and has taken all messages.
-    pub(super) fn peer_is_idle(&self, channel: &Channel<'_>, slots: u32) -> Result<bool> {
-        Ok(self.in_flight(channel, slots)? == 0 && channel.read(at::ASLEEP)? != 0)
+    pub(super) fn peer_is_idle(&mut self, channel: &Channel<'_>) -> Result<bool> {
+        let memory = channel.memory()?;
+        let is_idle = self.producer.peer_is_idle(&memory);
+        memory.end(Ok(is_idle))
     }
 
     /// Tells the peer whether this node needs doorbells. The peer may have sent a message just
     /// before.
     pub(super) fn set_asleep(&mut self, channel: &Channel<'_>, asleep: bool) -> Result {
-        if self.asleep != asleep {
-            channel.publish(at::ASLEEP, asleep.into())?;
-            self.asleep = asleep;
+        let memory = channel.memory()?;
+        if asleep {
+            self.consumer.sleep(&memory, &memory);
+        } else {
+            self.consumer.awake(&memory);
         }
-        Ok(())
+        memory.end(Ok(()))
     }
 }

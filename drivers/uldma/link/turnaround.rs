@@ -42,10 +42,15 @@ impl Turnaround {
 
     /// Returns the turnaround for the next message to the peer, or 0 if the peer did not wake this
     /// node.
-    pub(super) fn next(&mut self, now: i64) -> u64 {
-        let since = self.rung.take().map_or(0, |rung| now.saturating_sub(rung));
+    pub(super) fn next(&self, now: i64) -> u64 {
+        let since = self.rung.map_or(0, |rung| now.saturating_sub(rung));
         let turnaround = u64::try_from(since).ok();
         turnaround.filter(|it| *it <= LONGEST).unwrap_or(0)
+    }
+
+    /// Notes that the peer was told.
+    pub(super) fn told(&mut self) {
+        self.rung = None;
     }
 
     /// Notes that no message of the peer is here.
@@ -95,7 +100,12 @@ mod tests {
             self.near.rang(0);
             self.far.woken(OFFSET + 700);
             assert_eq!(self.far.received(OFFSET + 700, 0), None);
-            self.far.next(OFFSET + 700 + later)
+            let now = OFFSET + 700 + later;
+            let turnaround = self.far.next(now);
+            // There was no room for the message.
+            assert_eq!(self.far.next(now), turnaround);
+            self.far.told();
+            turnaround
         }
     }
 

@@ -10,6 +10,7 @@ use kernel::{
 };
 
 use super::{
+    channel,
     Peer,
     PeerState, //
 };
@@ -48,11 +49,12 @@ impl Peer {
     pub(in crate::link) fn measure_doorbell(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
         let wanted = state.doorbell_cost.is_wanted() && params::wakeup().is_none();
-        if !state.session.up || !wanted || !state.rings.is_asleep() {
+        if !state.session.up || !wanted || !state.is_asleep() {
             return Ok(());
         }
-        let (channel, slots) = (state.channel(hw, self.node), state.terms.slots);
-        if !state.rings.peer_is_idle(&channel, slots).unwrap_or(false) {
+        let channel = channel(hw, self.node);
+        let rings = state.rings.as_mut();
+        if !rings.is_some_and(|it| it.peer_is_idle(&channel).unwrap_or(false)) {
             return Ok(());
         }
         let query = Query::Region(doorbell_cost::NAME);
@@ -95,7 +97,7 @@ impl Peer {
     /// Notes that a doorbell has rung, which wakes this node if it needed one.
     pub(in crate::link) fn rung(&self) {
         let mut state = self.state.lock();
-        if state.rings.is_asleep() {
+        if state.is_asleep() {
             let now = state.age();
             state.turnaround.woken(now);
         }
@@ -108,6 +110,11 @@ impl Peer {
 }
 
 impl PeerState {
+    /// Returns true if the peer knows that this node needs doorbells.
+    fn is_asleep(&self) -> bool {
+        self.rings.as_ref().is_some_and(|rings| rings.is_asleep())
+    }
+
     fn traffic(&self) -> Traffic {
         Traffic {
             wakes: self.wakes,

@@ -12,13 +12,9 @@ pub(crate) mod layout;
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::all)]
 #[path = "../../../../drivers/uldma/hw/le.rs"]
 pub(crate) mod le;
-#[allow(dead_code, missing_docs, unreachable_pub, clippy::all)]
-#[path = "../../../../drivers/uldma/hw/link_message.rs"]
-mod link_message;
 
 use layout::{Lanes, Word};
 use le::Le;
-pub(crate) use link_message::LinkMessage;
 
 /// Properties that do not change while the device exists.
 #[derive(Clone, Copy, Debug)]
@@ -69,15 +65,5 @@ impl<'a> Hw<'a> {
 
     pub(crate) fn publish_window<W>(self, peer: u32, offset: usize, word: Le<W>) -> Result {
         self.0.write(peer, offset, word.in_memory())
-    }
-
-    pub(crate) fn send_msg(self, peer: u32, message: &LinkMessage<'_>) -> Result<bool> {
-        for (number, word) in message.words.iter().enumerate() {
-            self.0
-                .write(peer, message.slot + 8 * number, word.in_memory())?;
-        }
-        let (offset, produced) = message.produced;
-        self.0.write(peer, offset, produced.in_memory())?;
-        Ok(self.0.read(message.asleep)? != 0)
     }
 }

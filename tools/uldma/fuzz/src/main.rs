@@ -17,13 +17,13 @@ use clap::{Parser, ValueEnum};
 mod chance;
 #[path = "../../lib/tests/common/hostile_memory.rs"]
 mod hostile_memory;
+mod hostile_ring;
 mod hw;
 mod kernel_ext;
 mod messages;
 mod outcomes;
 #[cfg(test)]
 mod retraction;
-mod ring;
 mod tools;
 mod uapi;
 
@@ -54,6 +54,7 @@ mod link {
 use chance::Chance;
 use outcomes::Outcomes;
 use tools::Programs;
+pub(crate) use uldma::ring;
 
 /// Code to fuzz.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -89,7 +90,7 @@ impl Target {
     fn case(self) -> io::Result<Case> {
         Ok(match self {
             Self::Messages => Box::new(messages::case),
-            Self::Ring => Box::new(ring::case),
+            Self::Ring => Box::new(hostile_ring::case),
             Self::Tools => {
                 let mut programs = Programs::start()?;
                 Box::new(move |chance, outcomes| programs.case(chance, outcomes))

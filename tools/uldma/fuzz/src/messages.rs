@@ -5,10 +5,9 @@
 use crate::chance::Chance;
 use crate::hw::layout::REGION_SLOTS;
 use crate::hw::le::Le;
-use crate::link::area::WORDS;
 use crate::link::message::{
     Answer, Connection, CreatedSegment, ExportedRegion, Extent, Message, Network, NetworkEndpoint,
-    Query, Raw,
+    Query, Raw, WORDS,
 };
 use crate::link::peer;
 use crate::outcomes::Outcomes;

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use kernel::error::{Result, EBUSY};
 
-use super::area::{AreaRegister, Counter, Shape, Versions, AREA_SIZE, MAX_SLOTS, WORDS};
+use super::area::{ring_of, AreaRegister, Shape, Versions, AREA_SIZE, MAX_SLOTS};
 use super::handshake::{Handshake, Offer};
-use super::message::Raw;
+use super::message::{Raw, WORDS};
 use super::ring::{Channel, Rings};
 use crate::chance::Chance;
 use crate::hw::layout::Lanes;
@@ -18,10 +18,10 @@ use crate::hw::{Geometry, Hw, Words};
 use crate::kernel_ext::errno::eproto;
 use crate::messages;
 use crate::outcomes::Outcomes;
+use crate::ring::layout::{self, ASLEEP, HEAD, HEADS, LINE, OUT, TAKEN, WANTS_ROOM};
 
 const NODE: u32 = 1;
 const PEER: u32 = 0;
-const KEY: u32 = 7;
 /// Bytes of a section.
 const SECTION: u64 = 1 << 20;
 
@@ -29,8 +29,10 @@ const SECTION: u64 = 1 << 20;
 struct Hostile {
     geometry: Geometry,
     chance: RefCell<Chance>,
-    /// Plausible words, which it writes now and then: the counters of the two rings.
-    counters: Cell<(u32, u32)>,
+    /// Plausible words, which it writes now and then: of records that come, and were taken.
+    counts: Cell<(u64, u64)>,
+    /// Messages of the own ring.
+    slots: Cell<u32>,
     message: RefCell<Raw>,
     written: Cell<u64>,
 }
@@ -48,9 +50,38 @@ impl Hostile {
                 lanes,
             },
             chance: RefCell::new(Chance::new(chance.any())),
-            counters: Cell::new((0, 0)),
+            counts: Cell::new((0, 0)),
+            slots: Cell::new(1),
             message: RefCell::new([Le::new(0); WORDS]),
             written: Cell::new(0),
+        }
+    }
+
+    /// Returns a word of the own ring that may well be true.
+    fn word_of_ring(&self, offset: usize, chance: &mut Chance) -> u64 {
+        let (next, taken) = self.counts.get();
+        let slots = self.slots.get();
+        match offset {
+            TAKEN => {
+                let lines = if chance.one_in(2) { 0 } else { 2 * taken };
+                (taken & 0xffff) << 48 | (lines & 0xff_ffff) << 24 | chance.any() & ASLEEP
+            }
+            OUT => chance.any() & (ASLEEP | WANTS_ROOM),
+            _ => {
+                let heads = HEADS..HEADS + slots as usize * LINE;
+                let place = offset % LINE;
+                let message = &mut *self.message.borrow_mut();
+                if heads.contains(&offset) && place == HEAD {
+                    *message = messages::words(chance);
+                    let private = message[0].get() >> 8 & 0xff;
+                    return layout::head(next, 56 + private.next_multiple_of(8));
+                }
+                let word = match heads.contains(&offset) {
+                    true => place / 8,
+                    false => 7 + (offset - HEADS) % (2 * LINE) / 8,
+                };
+                message.get(word).map_or(0, |word| word.get())
+            }
         }
     }
 
@@ -70,12 +101,7 @@ impl Words for Hostile {
     fn read(&self, offset: usize) -> Result<u64> {
         let at = Self::check(offset, self.geometry.inbound(PEER))?;
         let mut chance = self.chance.borrow_mut();
-        let (produced, consumed) = self.counters.get();
-        let slots = u32::try_from(1 + chance.below(64)).unwrap_or(1);
-        let counter = |count| {
-            let counter = Counter::NONE.with(Counter::KEY, KEY);
-            counter.with(Counter::COUNT, count).bits()
-        };
+        let slots = 1 << chance.below(7);
         if chance.one_in(12) {
             return Ok(chance.word());
         }
@@ -91,15 +117,7 @@ impl Words for Hostile {
                 shape.with(Shape::SLOTS, slots).bits()
             }
             Some(AreaRegister::SESSION) => 5,
-            Some(AreaRegister::PRODUCED) => counter(produced),
-            Some(AreaRegister::CONSUMED) => counter(consumed),
-            Some(AreaRegister::MESSAGES(word)) => {
-                if word % WORDS == 0 {
-                    *self.message.borrow_mut() = messages::words(&mut chance);
-                }
-                let message = self.message.borrow();
-                message.get(word % WORDS).map_or(0, |word| word.get())
-            }
+            Some(AreaRegister::RING(word)) => self.word_of_ring(word * 8, &mut chance),
             _ => chance.word(),
         })
     }
@@ -126,7 +144,7 @@ pub(crate) fn handshake(chance: &mut Chance, outcomes: &mut Outcomes) {
             assert!(handshake.session != 0 && handshake.session != u32::MAX);
             match own.agree(&handshake.offer) {
                 Ok(terms) => {
-                    assert!((1..=MAX_SLOTS).contains(&terms.slots));
+                    assert!(ring_of(terms.slots).is_ok() && terms.slots <= MAX_SLOTS);
                     assert_eq!(terms.features & !features, 0, "a feature of the peer alone");
                     "handshake: agreed".into()
                 }
@@ -138,46 +156,42 @@ pub(crate) fn handshake(chance: &mut Chance, outcomes: &mut Outcomes) {
     };
     outcomes.add(outcome);
     match own.agree(&own) {
-        Ok(terms) => assert!((1..=MAX_SLOTS).contains(&terms.slots)),
+        Ok(terms) => assert!(ring_of(terms.slots).is_ok() && ring_of(terms.own_slots).is_ok()),
         Err(misfit) => panic!("a node does not fit to itself: {misfit:?}"),
     }
 }
 
-/// For any counters, no access is outside of the rings, and no more messages are in flight than
-/// fit.
+/// For any words of the peer, no access is outside of the rings, and each message is one that can be.
 pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
     let window = Hostile::new(chance);
     let wire = Channel {
         hw: Hw(&window),
         peer: PEER,
-        key: KEY,
     };
-    let slots = 1 + u32::try_from(chance.below(64)).unwrap_or(0);
-    let Ok(mut rings) = Rings::begin(&wire) else {
+    let (own_slots, slots) = (1 << chance.below(7), 1 << chance.below(7));
+    window.slots.set(own_slots);
+    let Ok(mut rings) = Rings::begin(&wire, own_slots, slots) else {
         panic!("the rings do not begin");
     };
-    let (mut put, mut taken) = (0u32, 0u32);
+    let (mut put, mut taken, mut there) = (0u64, 0u64, 0u64);
     for _ in 0..chance.below(100) {
-        let some = |chance: &mut Chance| u32::try_from(chance.below(4)).unwrap_or(0);
-        window.counters.set((
-            taken.wrapping_add(some(chance)),
-            put.wrapping_sub(some(chance)),
-        ));
+        let next = if chance.one_in(4) { taken + 1 } else { taken };
+        if chance.one_in(8) {
+            there = put;
+        }
+        window.counts.set((next, there));
         if chance.one_in(2) {
-            let before = put;
-            let (message, turnaround) = (messages::message(chance), chance.word());
-            match rings.put(&wire, slots, &message, || turnaround) {
-                Ok(_) => put = put.wrapping_add(1),
+            match rings.put(&wire, &messages::message(chance), chance.word()) {
+                Ok(_) => put += 1,
                 Err(error) if error == EBUSY => outcomes.add("ring: full"),
-                Err(error) if error == eproto() => outcomes.add("ring: link down for a counter"),
+                Err(error) if error == eproto() => outcomes.add("ring: link down for a count"),
                 Err(error) => panic!("{error:?}"),
             }
-            assert!(put.wrapping_sub(before) <= 1);
         } else {
-            match rings.take(&wire, slots, chance.one_in(2)) {
-                Ok(None) => outcomes.add("ring: nothing came"),
-                Ok(Some((message, turnaround))) => {
-                    taken = taken.wrapping_add(1);
+            match rings.take(&wire) {
+                Ok((None, _)) => outcomes.add("ring: nothing came"),
+                Ok((Some((message, turnaround)), _)) => {
+                    taken += 1;
                     let told = if turnaround == 0 { "" } else { ", turnaround" };
                     outcomes.add(format!("ring: {}{told}", messages::name(&message)));
                 }
