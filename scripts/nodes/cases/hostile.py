@@ -56,7 +56,7 @@ TIMED = ("holds-ring",)
 # One attack of each kind: the debug kernel, where each takes ten seconds, has no time for more.
 ON_DEBUG = (
     "bad-size",
-    "produced-huge",
+    "length-huge",
     "spinning-writer",
     "stale-messages",
     "answer-lies",

@@ -267,13 +267,14 @@ int hostile_meet(struct hostile *h)
 		if (session && session <= UINT32_MAX && session != h->met &&
 		    hostile_read(h, MAGIC) == LINK_MAGIC) {
 			h->met = session;
-			h->key = (h->session ^ h->met) | 1;
 			h->produced = 0;
+			h->produced_lines = 0;
 			h->consumed = 0;
-			hostile_write(h, ASLEEP, 0);
-			hostile_write(h, HUNGRY, 0);
-			hostile_write(h, CONSUMED, (uint64_t)h->key << 32);
-			hostile_write(h, PRODUCED, (uint64_t)h->key << 32);
+			h->consumed_lines = 0;
+			hostile_write(h, TAKEN, 0);
+			hostile_write(h, OUT, 0);
+			for (unsigned int i = 0; i < LINK_SLOTS; i++)
+				hostile_write(h, HEADS + i * LINE + INLINE, 0);
 			hostile_handshake(h, h->session, h->met);
 			hostile_ring(h);
 		}
@@ -294,53 +295,91 @@ int hostile_remeet(struct hostile *h)
 	return hostile_is_up(h) ? 0 : hostile_meet(h);
 }
 
-void hostile_place(struct hostile *h, const struct message *m)
+/* Messages that the victim's ring has room for. */
+static uint32_t slots_of(const struct hostile *h)
 {
 	uint32_t slots = hostile_read(h, SHAPE);
-	unsigned int at = RING + h->produced % (slots ?: 1) * sizeof(*m);
 
-	for (unsigned int i = 0; i < ARRAY_SIZE(m->words); i++)
-		hostile_write(h, at + 8 * i, m->words[i]);
+	return slots && slots <= LINK_SLOTS ? slots : LINK_SLOTS;
 }
 
-/* Messages in the victim's ring. */
-static uint32_t in_flight(const struct hostile *h)
+/* Where word number @i of a message is, in a ring of @slots messages. */
+static unsigned int place_of(uint32_t slots, uint32_t index, uint32_t line, unsigned int i)
 {
-	uint64_t consumed = hostile_read(h, CONSUMED);
+	if (i < PRIVATE)
+		return HEADS + index % slots * LINE + 8 * i;
+	i -= PRIVATE;
+	line = (line + i / 8) % (DATA_LINES * slots);
+	return HEADS + (slots + line) * LINE + i % 8 * 8;
+}
 
-	return h->produced - (consumed >> 32 == h->key ? (uint32_t)consumed : 0);
+/* Words of private data that a message has, or claims. */
+static unsigned int private_words(const struct message *m)
+{
+	unsigned int words = ((m->words[0] >> PRIVATE_BYTES_SHIFT & 0xff) + 7) / 8;
+
+	return words < ARRAY_SIZE(m->words) - PRIVATE ? words : ARRAY_SIZE(m->words) - PRIVATE;
+}
+
+unsigned int hostile_head(const struct hostile *h, uint32_t index)
+{
+	return HEADS + index % slots_of(h) * LINE + INLINE;
+}
+
+void hostile_place(struct hostile *h, const struct message *m)
+{
+	unsigned int private = private_words(m);
+	uint32_t slots = slots_of(h);
+
+	for (unsigned int i = 0; i < PRIVATE + private; i++)
+		hostile_write(h, place_of(slots, h->produced, h->produced_lines, i),
+			      m->words[i]);
+	hostile_write(h, hostile_head(h, h->produced),
+		      head(h->produced, INLINE + 8 * private));
+	h->produced++;
+	h->produced_lines += (private + 7) / 8;
+}
+
+uint16_t hostile_in_flight(const struct hostile *h)
+{
+	return h->produced - (hostile_read(h, TAKEN) >> 48);
 }
 
 int hostile_put(struct hostile *h, const struct message *m)
 {
-	uint32_t slots = hostile_read(h, SHAPE);
 	uint64_t limit = hostile_now() + PATIENCE;
 
-	while (in_flight(h) >= slots) {
+	while (hostile_in_flight(h) >= slots_of(h)) {
 		if (!hostile_is_up(h))
 			return -ENOTCONN;
 		if (hostile_now() > limit)
 			return -ETIMEDOUT;
+		hostile_write(h, OUT, WANTS_ROOM);
 		hostile_pause(h);
 	}
 	hostile_place(h, m);
-	hostile_write(h, PRODUCED, (uint64_t)h->key << 32 | ++h->produced);
-	if (hostile_read(h, ASLEEP))
+	if (hostile_read(h, TAKEN) & ASLEEP)
 		hostile_ring(h);
 	return 0;
 }
 
 bool hostile_take(struct hostile *h, struct message *m)
 {
-	uint64_t produced = hostile_read(h, PRODUCED);
-	unsigned int at = RING + h->consumed % LINK_SLOTS * sizeof(*m);
+	uint32_t index = h->consumed, line = h->consumed_lines;
+	uint64_t head, bytes;
 
-	if (produced >> 32 != h->key || (uint32_t)produced == h->consumed)
+	head = hostile_read(h, HEADS + index % LINK_SLOTS * LINE + INLINE);
+	if (head >> 32 != index + 1)
 		return false;
+	bytes = (uint32_t)head;
 	for (unsigned int i = 0; i < ARRAY_SIZE(m->words); i++)
-		m->words[i] = hostile_read(h, at + 8 * i);
-	hostile_write(h, CONSUMED, (uint64_t)h->key << 32 | ++h->consumed);
-	if (hostile_read(h, HUNGRY))
+		m->words[i] = 8 * i >= bytes ? 0 :
+			      hostile_read(h, place_of(LINK_SLOTS, index, line, i));
+	h->consumed++;
+	h->consumed_lines += bytes > INLINE ? (bytes - INLINE + LINE - 1) / LINE : 0;
+	hostile_write(h, TAKEN, (uint64_t)h->consumed << 48 |
+				(uint64_t)(h->consumed_lines & 0xffffff) << 24);
+	if (hostile_read(h, OUT) & ASLEEP)
 		hostile_ring(h);
 	return true;
 }

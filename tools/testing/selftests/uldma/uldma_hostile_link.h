@@ -33,20 +33,26 @@ enum area_word {
 	SESSION = 0x028,
 	ECHO = 0x030,
 	BEAT = 0x038,
-	PRODUCED = 0x080,
-	HUNGRY = 0x088,
-	CONSUMED = 0x0c0,
-	ASLEEP = 0x0c8,
-	RING = 0x1000,
+	TAKEN = 0x100,
+	OUT = 0x108,
+	HEADS = 0x180,
 };
+
+/* Bytes of a line of a ring; of a message in its head line, before the head. */
+#define LINE 64
+#define INLINE 56
+/* Data lines behind the head lines, for each of them. */
+#define DATA_LINES 2
+
+/* Flags of TAKEN and OUT: the writer sleeps. Of OUT alone: it waits for room. */
+#define ASLEEP 1
+#define WANTS_ROOM 4
 
 #define LINK_MAGIC 0x6b6e696c616d6475ULL
 #define LINK_VERSIONS 0x200000002ULL
 #define LINK_SLOTS 64
 /* Feature of the handshake: streams that the device matches. */
 #define FEATURE_STREAMS 4ULL
-/* The same: messages tell the turnaround of their writer, in the last word. */
-#define FEATURE_TURNAROUND 8ULL
 
 enum message_kind {
 	LOOKUP_REGION = 1,
@@ -73,15 +79,15 @@ enum message_kind {
 /* In the first word, where the bytes of private data are counted. */
 #define PRIVATE_BYTES_SHIFT 8
 /* The first word of private data. */
-#define PRIVATE 8
+#define PRIVATE 7
 
-/* A slot: eight words, and sixteen of private data. */
+/* Seven words, and sixteen of private data. */
 struct message {
-	uint64_t words[24];
+	uint64_t words[23];
 };
 
-/* The word with the turnaround, between nodes that tell it. */
-#define TURNAROUND 7
+/* The word with the turnaround of the writer. */
+#define TURNAROUND 6
 
 #define KIND(_message) ((_message)->words[0] & 0xff)
 #define NUMBER(_message) ((uint32_t)((_message)->words[0] >> 32))
@@ -104,9 +110,10 @@ struct message {
  * @session: this side's random number
  * @met: the victim's that was met
  * @has_met: the victim was met before
- * @key: of the rings
  * @produced: messages put into the victim's ring
+ * @produced_lines: data lines of them
  * @consumed: messages taken from the own ring
+ * @consumed_lines: data lines of them
  * @beat: counts up
  * @link_timeout: after which the victim takes a silent peer for dead, in ns
  * @link_backoff: longest backoff of the victim, in ns
@@ -133,9 +140,10 @@ struct hostile {
 	uint32_t session;
 	uint32_t met;
 	bool has_met;
-	uint32_t key;
 	uint32_t produced;
+	uint32_t produced_lines;
 	uint32_t consumed;
+	uint32_t consumed_lines;
 	uint64_t beat;
 	uint64_t link_timeout;
 	uint64_t link_backoff;
@@ -210,7 +218,16 @@ int hostile_meet(struct hostile *h);
 /* Meets it anew unless the link is still up. */
 int hostile_remeet(struct hostile *h);
 
-/* Writes a message to its slot, without saying so. */
+/* The word that says that a record is there; where it stands in the victim's ring. */
+static inline uint64_t head(uint32_t index, uint64_t length)
+{
+	return (uint64_t)(index + 1) << 32 | length;
+}
+
+unsigned int hostile_head(const struct hostile *h, uint32_t index);
+/* Messages in the victim's ring that it is not known to have taken. */
+uint16_t hostile_in_flight(const struct hostile *h);
+/* Writes a message to the victim's ring, whether there is room or not. */
 void hostile_place(struct hostile *h, const struct message *m);
 /* Puts a message into the victim's ring: -ENOTCONN when the link is down. */
 int hostile_put(struct hostile *h, const struct message *m);

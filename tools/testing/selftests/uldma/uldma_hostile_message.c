@@ -78,8 +78,8 @@ static int reserved_bits(struct hostile *h)
 	};
 
 	messages[0].words[0] |= 1 << PRIVATE_BYTES_SHIFT;
-	messages[4].words[7] = 1;
-	messages[6].words[6] = 1;
+	messages[4].words[5] = 1;
+	messages[6].words[0] |= 1 << 16;
 	/* More private data than is possible, and some behind its end. */
 	messages[7].words[0] |= 129 << PRIVATE_BYTES_SHIFT;
 	messages[8].words[0] |= 7 << PRIVATE_BYTES_SHIFT;

@@ -37,9 +37,9 @@ static uint64_t word(struct hostile *h)
 	case 0:
 		return draw(h);
 	case 1:
-		return (uint64_t)h->key << 32 | (uint32_t)(h->produced + edge);
+		return head(h->produced + edge, below(h, 4) ? INLINE : below(h, 1024));
 	case 2:
-		return (uint64_t)h->key << 32 | (uint32_t)(h->consumed + edge);
+		return (uint64_t)(h->consumed + edge) << 48 | below(h, 8);
 	case 3:
 		return draw(h) << 32 | edge;
 	default:
@@ -57,8 +57,7 @@ static struct message nearly_right(struct hostile *h)
 	if (below(h, 2))
 		m.words[4] = word(h);
 	/* Of any length, or one that may be true. */
-	if (h->features & FEATURE_TURNAROUND)
-		m.words[TURNAROUND] = below(h, 2) ? word(h) : below(h, 1000000);
+	m.words[TURNAROUND] = below(h, 2) ? word(h) : below(h, 1000000);
 	if (!below(h, 8))
 		m.words[below(h, ARRAY_SIZE(m.words))] = word(h);
 	return m;
@@ -68,13 +67,12 @@ static struct message nearly_right(struct hostile *h)
 static void write_area(struct hostile *h)
 {
 	static const unsigned int places[] = {
-		MAGIC, VERSIONS, FEATURES, SECTION, SHAPE, SESSION, ECHO, BEAT, PRODUCED,
-		HUNGRY, CONSUMED, ASLEEP,
+		MAGIC, VERSIONS, FEATURES, SECTION, SHAPE, SESSION, ECHO, BEAT, TAKEN, OUT,
 	};
 	unsigned int at = places[below(h, ARRAY_SIZE(places))];
 
 	if (below(h, 2))
-		at = below(h, 4) ? RING + below(h, LINK_SLOTS * 8) * 8 :
+		at = below(h, 4) ? HEADS + below(h, LINK_SLOTS * LINE / 8) * 8 :
 				   below(h, AREA_BYTES / 8) * 8;
 	hostile_write(h, at, word(h));
 }
@@ -101,7 +99,7 @@ static int run_random(struct hostile *h, unsigned int messages, unsigned int are
 	while (hostile_goes_on(h)) {
 		/* In every other session with each feature; streams if a program asks for them. */
 		if (!hostile_is_up(h)) {
-			h->features = below(h, 2) * FEATURE_TURNAROUND;
+			h->features = 0;
 			if (h->stream_port)
 				h->features |= below(h, 2) * FEATURE_STREAMS;
 		}

@@ -84,11 +84,10 @@ static int ones(struct hostile *h)
 }
 
 /*
- * Writes a lie in a new session, and asks something, so that the victim reads
- * it. Some of these lies end the session.
+ * Tells a lie in a new session, and asks something, so that the victim reads it.
+ * Some of these lies end the session.
  */
-static int lie_in_session(struct hostile *h, unsigned int at,
-			  uint64_t (*lie)(const struct hostile *h))
+static int lie_in_session(struct hostile *h, void (*lie)(struct hostile *h))
 {
 	int ended = 0, rounds = 0;
 	uint32_t session;
@@ -103,9 +102,7 @@ static int lie_in_session(struct hostile *h, unsigned int at,
 		for (int i = 0; i < 20 && hostile_is_up(h); i++) {
 			m = message(LOOKUP_REGION, i, 1, 0, 0, 0);
 			hostile_place(h, &m);
-			hostile_write(h, PRODUCED,
-				      (uint64_t)h->key << 32 | ++h->produced);
-			hostile_write(h, at, lie(h));
+			lie(h);
 			hostile_ring(h);
 			hostile_pause(h);
 		}
@@ -115,53 +112,73 @@ static int lie_in_session(struct hostile *h, unsigned int at,
 	return 0;
 }
 
-static uint64_t beyond_produced(const struct hostile *h)
+static void write_head(struct hostile *h, uint32_t index, uint64_t length)
 {
-	uint32_t more = LINK_SLOTS + 1 + hostile_random() % UINT32_MAX / 2;
-
-	return (uint64_t)h->key << 32 | (uint32_t)(h->produced + more);
+	hostile_write(h, hostile_head(h, h->produced), head(index, length));
 }
 
-static uint64_t before_produced(const struct hostile *h)
+/* Another length than that of the message, up to more bytes than the ring has. */
+static void tell_length(struct hostile *h)
 {
-	return (uint64_t)h->key << 32 | (h->produced - 1 - hostile_random() % 8);
+	static const uint32_t lengths[] = {
+		0, INLINE - 8, INLINE + 1, INLINE + 8, INLINE + 129, 8192 + INLINE + 1, UINT32_MAX,
+	};
+
+	write_head(h, h->produced, lengths[hostile_random() % ARRAY_SIZE(lengths)]);
 }
 
-/* Messages that were valid in another session. */
-static uint64_t of_another_key(const struct hostile *h)
+/* A message that was valid a lap, or a few messages, before. */
+static void tell_old_head(struct hostile *h)
 {
-	uint32_t key = hostile_random() | 1;
+	uint32_t before = hostile_random() & 1 ? LINK_SLOTS : 1 + hostile_random() % 8;
 
-	return (uint64_t)(key ^ h->key ? key : key + 2) << 32 | h->produced;
+	write_head(h, h->produced - before, INLINE);
 }
 
-static uint64_t any_counter(const struct hostile *h)
+/* One that will be valid later. */
+static void tell_later_head(struct hostile *h)
 {
-	return (uint64_t)h->key << 32 | (uint32_t)hostile_random();
+	write_head(h, h->produced + 1 + (uint32_t)hostile_random() % (UINT32_MAX / 2), INLINE);
 }
 
-/* 82 */
-static int produced_huge(struct hostile *h)
+static void tell_taken(struct hostile *h)
 {
-	return lie_in_session(h, PRODUCED, beyond_produced);
+	hostile_write(h, TAKEN, hostile_random() & ~0xffffffULL);
 }
 
-/* 86 */
-static int produced_rewind(struct hostile *h)
+static void tell_flags(struct hostile *h)
 {
-	return lie_in_session(h, PRODUCED, before_produced);
-}
-
-/* 86 */
-static int produced_stale(struct hostile *h)
-{
-	return lie_in_session(h, PRODUCED, of_another_key);
+	hostile_write(h, hostile_random() & 1 ? OUT : TAKEN, 1ULL << hostile_random() % 24);
 }
 
 /* 82 */
-static int consumed_random(struct hostile *h)
+static int length_huge(struct hostile *h)
 {
-	return lie_in_session(h, CONSUMED, any_counter);
+	return lie_in_session(h, tell_length);
+}
+
+/* 86 */
+static int head_old(struct hostile *h)
+{
+	return lie_in_session(h, tell_old_head);
+}
+
+/* 86 */
+static int head_later(struct hostile *h)
+{
+	return lie_in_session(h, tell_later_head);
+}
+
+/* 82 */
+static int taken_random(struct hostile *h)
+{
+	return lie_in_session(h, tell_taken);
+}
+
+/* 82 */
+static int flags_random(struct hostile *h)
+{
+	return lie_in_session(h, tell_flags);
 }
 
 static volatile bool spinning;
@@ -174,10 +191,10 @@ static void *spin(void *arg)
 
 	while (spinning) {
 		bits = hostile_random();
-		at = RING + 8 * (bits % (8 * LINK_SLOTS));
+		at = HEADS + 8 * (bits % (LINE / 8 * LINK_SLOTS));
 		/* One in sixty is not about messages. */
 		if (!(bits >> 32 & 63))
-			at = 8 * (bits >> 40 & 31);
+			at = 8 * (bits >> 40 & 63);
 		*hostile_section(h, h->victim, h->outbound + at) ^= 1ULL << (bits >> 58);
 	}
 	return NULL;
@@ -200,8 +217,6 @@ static int spinning_writer(struct hostile *h)
 			struct message m = message(LOOKUP_REGION, i, 1, 0, 0, 0);
 
 			hostile_place(h, &m);
-			hostile_write(h, PRODUCED,
-				      (uint64_t)h->key << 32 | ++h->produced);
 			hostile_ring(h);
 			hostile_pause(h);
 		}
@@ -262,8 +277,7 @@ static int no_consume(struct hostile *h)
 	ret = hostile_meet(h);
 	beat = hostile_read(h, BEAT);
 	while (!ret && hostile_goes_on(h)) {
-		if (h->produced - (uint32_t)hostile_read(h, CONSUMED) <
-		    LINK_SLOTS / 2)
+		if (hostile_in_flight(h) < LINK_SLOTS / 2)
 			ret = hostile_say(h, LOOKUP_REGION, asked++, 1, 0, 0, 0);
 		if (hostile_read(h, BEAT) != beat)
 			beats++;
@@ -354,8 +368,6 @@ static int no_doorbell(struct hostile *h)
 	for (uint32_t i = 0; i < 20 && !ret && hostile_goes_on(h); i++) {
 		m = message(LOOKUP_REGION, i, 1, 0, 0, 0);
 		hostile_place(h, &m);
-		hostile_write(h, PRODUCED,
-			      (uint64_t)h->key << 32 | ++h->produced);
 		began = hostile_now();
 		ret = hostile_await(h, REFUSED, i, &m);
 		if (hostile_now() - began > longest)
@@ -416,10 +428,11 @@ const struct mode ring_modes[] = {
 	{ "zero-slots", "87: a handshake without a ring", zero_slots },
 	{ "huge-slots", "87: a handshake with a ring of 2^32 slots", huge_slots },
 	{ "ones", "88: all words ones", ones },
-	{ "produced-huge", "82: more messages than slots", produced_huge },
-	{ "produced-rewind", "86: messages once more", produced_rewind },
-	{ "produced-stale", "86: counters of another session", produced_stale },
-	{ "consumed-random", "82: took what was never put", consumed_random },
+	{ "length-huge", "82: records of other lengths than their messages", length_huge },
+	{ "head-old", "86: messages once more", head_old },
+	{ "head-later", "86: messages before their time", head_later },
+	{ "taken-random", "82: took what was never put", taken_random },
+	{ "flags-random", "82: flags that do not exist", flags_random },
 	{ "spinning-writer", "83: words change while they are read", spinning_writer },
 	{ "scribble", "98: stores everywhere", scribble },
 	{ "hang", "90: the beat stops", hang },
