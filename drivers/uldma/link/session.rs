@@ -53,7 +53,14 @@ impl Session {
                 Step::Down
             }
             (Some(_), true) => Step::Stay,
-            (Some(sight), false) if sight.session != self.met => Step::Meet(sight.session),
+            (Some(sight), false) if sight.session != self.met => match sight.echo {
+                echo if echo == 0 || echo == self.own => Step::Meet(sight.session),
+                // The peer is in an earlier session with this node, and reads the ring of that one, until
+                // it notices that this one is new. It draws another session then.
+                _ if self.met == 0 => Step::Stay,
+                // Nor has the peer met this session, if it sees what this node has met before.
+                _ => Step::Down,
+            },
             (Some(sight), false) if sight.echo == self.own => Step::Up,
             (Some(_), false) => Step::Stay,
         }
@@ -133,6 +140,28 @@ mod tests {
         exchange_until_stable(&mut a, &mut b);
         assert!(a.session.up && b.session.up);
         assert!(a.session.own != old.own && a.session.met != old.met);
+    }
+
+    #[test]
+    fn a_peer_is_met_once_it_has_left_the_last_session() {
+        let (mut a, mut b) = (Node::new(1), Node::new(2));
+        exchange_until_stable(&mut a, &mut b);
+        b = Node::new(77);
+        for _ in 0..2 {
+            assert_eq!(b.observe(Some(a.sight())), Step::Stay);
+        }
+        assert_eq!(a.observe(Some(b.sight())), Step::Down);
+        assert_eq!(b.observe(Some(a.sight())), Step::Meet(a.session.own));
+        exchange_until_stable(&mut a, &mut b);
+        assert!(a.session.up && b.session.up);
+    }
+
+    #[test]
+    fn nodes_that_have_met_what_both_have_left_meet_again() {
+        let (mut a, mut b) = (Node::new(1), Node::new(2));
+        (a.session.met, b.session.met) = (12, 11);
+        exchange_until_stable(&mut a, &mut b);
+        assert!(a.session.up && b.session.up);
     }
 
     #[test]

@@ -256,7 +256,7 @@ bool hostile_is_up(const struct hostile *h)
 int hostile_meet(struct hostile *h)
 {
 	uint64_t began = hostile_now(), limit = began + PATIENCE;
-	uint64_t session;
+	uint64_t session, echo;
 
 	h->session = (hostile_random() & 0x7fffffff) | 1;
 	h->met = 0;
@@ -264,7 +264,10 @@ int hostile_meet(struct hostile *h)
 	hostile_ring(h);
 	while (hostile_now() < limit) {
 		session = hostile_read(h, SESSION);
+		echo = hostile_read(h, ECHO);
+		/* Else the victim is still in the last session, and reads its ring. */
 		if (session && session <= UINT32_MAX && session != h->met &&
+		    (!echo || echo == h->session) &&
 		    hostile_read(h, MAGIC) == LINK_MAGIC) {
 			h->met = session;
 			h->produced = 0;
