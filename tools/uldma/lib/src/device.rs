@@ -286,6 +286,15 @@ fn ask(fd: BorrowedFd<'_>, path: &Path) -> Result<Query> {
 }
 
 /// The properties of a device, see `struct uldma_query`.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// let query: uldma::Query = uldma::Device::open(0)?.query()?;
+/// let peers: Vec<u32> = query.reachable().collect();
+/// println!("node {} of {}, which reaches {peers:?}", query.node, query.nodes);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Query {

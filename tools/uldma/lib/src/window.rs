@@ -21,6 +21,22 @@ use crate::wait::deadline::Deadline;
 use crate::{mmio, sys};
 
 /// A part of this node's inbound window: the peer writes it, this process reads it.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::time::Duration;
+/// use uldma::{Device, InboundSegment, Name};
+///
+/// let device = Device::open(0)?;
+/// let segment: InboundSegment = device.create_segment(Name::of_word("status"), 4096)?;
+/// if segment.wait_doorbell(Duration::from_secs(1))? {
+///     let mut word = [0; 8];
+///     segment.read(0, &mut word)?;
+///     println!("{}", u64::from_le_bytes(word));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct InboundSegment {
     mapping: Mapping,
@@ -32,6 +48,20 @@ pub struct InboundSegment {
 /// A part of the peer's inbound window: this process writes it, the peer reads it.
 ///
 /// There is no way to read it: a load would go across the link and wait for the answer.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::time::Duration;
+/// use uldma::{Device, Name, OutboundSegment};
+///
+/// let device = Device::open(0)?;
+/// let name = Name::of_word("status");
+/// let segment: OutboundSegment = device.attach_segment(name, Duration::from_secs(1))?;
+/// segment.write(0, &42u64.to_le_bytes())?;
+/// segment.ring_doorbell()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct OutboundSegment {
     mapping: Mapping,

@@ -18,6 +18,23 @@ use crate::wait::deadline::Deadline;
 /// A port at which peers connect. Its file is readable while a connection waits.
 ///
 /// Dropping it closes its open file, which ends the connections that were not accepted.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::io::{Read, Write};
+/// use std::time::Duration;
+/// use uldma::{Device, Listener, Offer, StreamOptions};
+///
+/// let listener: Listener = Device::open(0)?.listen(7, 16, Offer::default())?;
+/// let (connection, node) = listener.accept(Duration::from_secs(60))?;
+/// println!("a process on node {node}");
+/// let mut stream = connection.into_stream(StreamOptions::default())?;
+/// let mut request = [0; 64];
+/// let read = stream.read(&mut request).unwrap_or(0);
+/// let _ = stream.write_all(&request[..read]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     device: Device,

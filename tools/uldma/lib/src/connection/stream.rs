@@ -90,6 +90,28 @@ impl StreamOptions {
 /// they are read by as many as they were written, or more. Written bytes are sent at once, and have reached the
 /// peer's memory after [`Write::flush`]; dropping a stream earlier may lose them. With
 /// [`StreamOptions::matched`] they may wait for the next call.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::io::{Read, Write};
+/// use uldma::{ConnectOptions, Device, Peer, Stream, StreamOptions};
+///
+/// let options = StreamOptions {
+///     ring: true,
+///     ..StreamOptions::default()
+/// };
+/// let connect = ConnectOptions {
+///     offer: options.offer()?,
+///     ..ConnectOptions::default()
+/// };
+/// let connection = Device::open(0)?.connect(Peer::OTHER, 7, connect)?;
+/// let mut stream: Stream = connection.into_stream(options)?;
+/// let mut answer = String::new();
+/// let read = stream.write_all(b"date").and_then(|()| stream.read_to_string(&mut answer));
+/// println!("{read:?}: {answer}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Stream {
     receiving: Receiving,

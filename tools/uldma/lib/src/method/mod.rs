@@ -25,6 +25,20 @@ pub use repeated::Disturbances;
 /// Modification* compares and a few more.
 ///
 /// `Documentation/uldma/initiation-methods.rst` describes each method and its protection.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use uldma::{ContextOptions, Device, Method};
+///
+/// let device = Device::open(0)?;
+/// // One store of source, destination and length, on devices that have it.
+/// match device.context_with(Method::SingleStore, ContextOptions::default()) {
+///     Ok(context) => println!("{}", context.method()),
+///     Err(error) => eprintln!("{error}: {:?}", error.hint()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Method {

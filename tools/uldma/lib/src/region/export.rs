@@ -21,6 +21,19 @@ use crate::wait::deadline::nanoseconds;
 use crate::wait::retry::Backoff;
 
 /// An export of a region to the peer, which ends on drop.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use uldma::{Access, Buffer, Device, Export, Name};
+///
+/// let device = Device::open(0)?;
+/// let region = device.register(Buffer::new(4096)?, Access::Read)?;
+/// // The peer can read the region until this ends; no other process of it finds it without the name.
+/// let export: Export = region.export(Name::random()?, Access::Read)?;
+/// println!("import {}", export.name());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Export<'region> {
     region: &'region Entry,
@@ -102,6 +115,24 @@ impl Drop for Export<'_> {
 }
 
 /// A peer's region, which transfers of this process can name.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::time::Duration;
+/// use uldma::{Access, Buffer, Device, Import, Name, Spin};
+///
+/// let device = Device::open(0)?;
+/// let timeout = Duration::from_secs(1);
+/// let import: Import = device.import(Name::of_word("frames"), Access::Read, timeout)?;
+/// let local = device.register(Buffer::new(4096)?, Access::Write)?;
+/// let context = device.context()?;
+/// // Memory of the peer, named as if it were here.
+/// let (from, to) = (context.shadow(&import)?, context.shadow(&local)?);
+/// let ticket = context.initiate(from.at(0)?, to.at(0)?, 4096)?;
+/// context.wait(ticket, Spin::Adaptive, timeout)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Import {
     entry: Entry,

@@ -14,6 +14,22 @@ use crate::region::Registered;
 use crate::sys::Mapping;
 
 /// The mapped shadow pages of a region or an import; where the method needs none, only the region.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use uldma::{Access, Buffer, Device};
+///
+/// let device = Device::open(0)?;
+/// let region = device.register(Buffer::new(8192)?, Access::ReadWrite)?;
+/// let context = device.context()?;
+/// let shadow = context.shadow(&region)?;
+/// // An access of the second page's shadow names that page, and no other process can make it.
+/// let (from, to) = (shadow.at(4096)?, shadow.at(0)?);
+/// let ticket = context.initiate(from, to, 4096)?;
+/// # let _ = ticket;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Shadow<'region> {
     mapping: Option<Mapping>,

@@ -3,6 +3,16 @@
 //! The user interface as the kernel defines it: generated from `include/uapi/linux/uldma.h`.
 //!
 //! Read that header for the meaning of every item; the safe types of this crate wrap them all.
+//!
+//! ```no_run
+//! # fn main() -> uldma::Result<()> {
+//! use uldma::uapi;
+//!
+//! let query = uldma::Device::open(0)?.query()?;
+//! assert_eq!(query.abi_version, uapi::ULDMA_ABI_VERSION);
+//! # Ok(())
+//! # }
+//! ```
 
 #![allow(
     missing_docs,

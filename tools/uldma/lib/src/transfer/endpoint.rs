@@ -54,6 +54,27 @@ pub struct Reception {
 ///
 /// Messages are sent by [`crate::Queue::send`]. For slots, credits and the choice of techniques, see
 /// [`crate::MessageConnection`].
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::time::{Duration, Instant};
+/// use uldma::{Access, Buffer, Device, Endpoint};
+///
+/// let device = Device::open(0)?;
+/// let region = device.register(Buffer::new(4096)?, Access::Write)?;
+/// let endpoint: Endpoint = device.endpoint(4096, Duration::from_secs(1))?;
+/// println!("send to {:?}", endpoint.name());
+/// // The other side has said its name by some other way, such as private data of a connection.
+/// # let peer = endpoint.name();
+/// endpoint.connect(peer)?;
+/// let number = endpoint.post(&region, 0, 4096)?;
+/// endpoint.wait(1, Instant::now() + Duration::from_secs(1))?;
+/// if let Some(reception) = endpoint.ended(number)? {
+///     println!("{reception:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Endpoint {
     name: EndpointName,

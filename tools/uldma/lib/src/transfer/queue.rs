@@ -24,6 +24,30 @@ use crate::wait::spin::Spin;
 ///
 /// Operations are numbered in the order of pushing, and end in this order. The device surely sees
 /// them only after [`Queue::submit`]: call it once for many.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::time::Duration;
+/// use uldma::{Access, Buffer, ContextOptions, Device, Method, Spin};
+///
+/// let device = Device::open(0)?;
+/// let region = device.register(Buffer::new(1 << 20)?, Access::ReadWrite)?;
+/// let context = device.context_with(Method::Queue, ContextOptions::default())?;
+/// let shadow = context.shadow(&region)?;
+/// let Some(queue) = context.queue() else {
+///     return Ok(());
+/// };
+/// let mut copies = Vec::new();
+/// for at in (0..8).map(|page| page * 4096) {
+///     copies.push((shadow.at(at)?, shadow.at((1 << 19) + at)?, 4096));
+/// }
+/// // Eight copies, for which the device is woken once.
+/// let batch = queue.copy_vectored(&copies)?;
+/// queue.submit();
+/// queue.wait(batch, Spin::Adaptive, Duration::from_secs(1))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Queue<'context> {
     context: &'context Context,

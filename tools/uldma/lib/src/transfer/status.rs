@@ -22,6 +22,19 @@ const RECORD_BYTES: usize = offset_of!(uapi::uldma_completion, bytes);
 const RECORD_STATUS: usize = offset_of!(uapi::uldma_completion, status);
 
 /// Result of one transfer.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::time::Duration;
+/// use uldma::{Completion, Context, Spin, Ticket};
+///
+/// fn bytes_of(context: &Context, ticket: Ticket) -> uldma::Result<u64> {
+///     let ended: Completion = context.wait(ticket, Spin::Adaptive, Duration::from_secs(1))?;
+///     Ok(ended.bytes)
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Ticket of the transfer.

@@ -37,6 +37,22 @@ pub use initiate::Initiated;
 pub use stats::ContextStats;
 
 /// Options of a context, see [`Device::context_with`].
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use uldma::{ContextOptions, Device, Method};
+///
+/// let device = Device::open(0)?;
+/// // A process that finds no register context free still has its transfers, by system calls.
+/// let or_kernel = ContextOptions {
+///     or_kernel: true,
+///     ..ContextOptions::default()
+/// };
+/// let context = device.context_with(Method::Queue, or_kernel)?;
+/// println!("transfers start by {}", context.method());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextOptions {
     /// Transfers end well at once and move nothing: to measure initiation alone.
@@ -63,6 +79,23 @@ impl Default for ContextOptions {
 ///
 /// It can be sent to another thread but not shared: an initiation has several steps, which must not
 /// be interleaved. For transfers from several threads, open the device once for each.
+///
+/// ```no_run
+/// # fn main() -> uldma::Result<()> {
+/// use std::time::Duration;
+/// use uldma::{Access, Buffer, Device, Spin};
+///
+/// let device = Device::open(0)?;
+/// let source = device.register(Buffer::new(4096)?, Access::Read)?;
+/// let target = device.register(Buffer::new(4096)?, Access::Write)?;
+/// let context = device.context()?;
+/// let (from, to) = (context.shadow(&source)?, context.shadow(&target)?);
+/// let ticket = context.initiate(from.at(0)?, to.at(0)?, 4096)?;
+/// let completion = context.wait(ticket, Spin::Adaptive, Duration::from_secs(1))?;
+/// assert_eq!((completion.ticket, completion.bytes), (ticket, 4096));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Context {
     /// None where the kernel starts all transfers.
