@@ -27,12 +27,13 @@ FUNCTION = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async )*f
 IMPL = re.compile(r"^impl(?:<.*?>)? (?:[\w:<>', ]+ for )?(\w+)")
 STRUCT = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum) (\w+)")
 GUARD = re.compile(r"^(\s*)let (?:mut )?(\w+) = .*\.(?:lock|try_enter|enter)\(\)\??;$")
-CLOSURE = re.compile(r"^(\s*).*\.(?:with|with_tables)\((?:move )?\|(?:mut )?tables\|")
+CLOSURE = re.compile(r"^(\s*).*\.(?:with|with_tables)\((?:[^|]*, )?(?:move )?\|(?:mut )?(\w+)\|")
 CALL = re.compile(r"(?:\b([A-Z]\w*)::|\bself\.|\.|\b)(\w+)\(")
-COMMENT = re.compile(r"^\s*//|(?<!:)//.*$")
+COMMENT = re.compile(r"(?<!:)//.*$")
 # What waits all the same, with the reason.
 ALLOWED = {
     "RunArray::new": "16 pages at most, for which the device has to be bound: unbind waits once",
+    "IntervalNotifier::new": "once for an open file, below a lock of that file alone",
 }
 
 
@@ -179,8 +180,8 @@ class Driver:
                 yield number, line, f"guard `{guards[-1][1]}`" if guards else everywhere
             if found := GUARD.match(line):
                 guards.append((indent, found[2]))
-            elif CLOSURE.match(line):
-                guards.append((indent + 1, "tables"))
+            elif found := CLOSURE.match(line):
+                guards.append((indent + 1, found[2]))
 
 
 def main() -> int:

@@ -186,16 +186,14 @@ impl SharedPage {
         })
     }
 
-    /// Allocates a copy of the page, which may be written at the same time.
-    pub(crate) fn copy(&self) -> Result<Self> {
-        let page = Page::alloc_page(GFP_KERNEL_ACCOUNT)?;
+    /// Copies the bytes of another page, which may be written at the same time.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
         // SAFETY: Both pages are valid and, being no high memory, have addresses. A byte that is
         // written meanwhile is copied before or after that.
         unsafe {
-            let from = uldma_page_address(self.page.as_ptr());
-            bindings::memcpy(uldma_page_address(page.as_ptr()), from, PAGE_SIZE);
+            let from = uldma_page_address(other.page.as_ptr());
+            bindings::memcpy(uldma_page_address(self.page.as_ptr()), from, PAGE_SIZE);
         }
-        Ok(Self { page })
     }
 
     /// Maps the page for the device to write; to be ended by [`unmap`] before `self` is dropped.

@@ -33,7 +33,8 @@ use kernel::{
     },
     sync::{
         Arc,
-        Mutex, //
+        Mutex,
+        UniqueArc, //
     },
     time::{
         Delta,
@@ -299,6 +300,17 @@ impl Exchange {
         f(part.of(&mut self.memories.lock())?)
     }
 
+    /// Returns true if a fault is a write to a page that is being sent: the program gets a copy.
+    fn needs_copy(&self, memory: u32, start: usize, fault: &Fault<'_>) -> bool {
+        let mut memories = self.memories.lock();
+        let Some(memory) = memories.get_mut(&memory).filter(|_| fault.is_write()) else {
+            return false;
+        };
+        let page = memory.range.place(start, fault.page());
+        let page = page.and_then(|number| memory.pages.get_mut(number));
+        page.is_some_and(|page| !page.is_writable())
+    }
+
     /// Ends the turn at `parts`.
     fn end_turn(&self, parts: &[Part]) {
         let mut memories = self.memories.lock();
@@ -312,6 +324,11 @@ impl Exchange {
     }
 }
 
+/// Allocates a page for a copy, for which the caller pays.
+fn spare_page() -> Result<UniqueArc<SharedPage>> {
+    Ok(UniqueArc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?)
+}
+
 impl Memories for Exchange {
     fn fault(
         &self,
@@ -320,6 +337,11 @@ impl Memories for Exchange {
         mapping: &SharedMapping,
         fault: &Fault<'_>,
     ) -> Result<(), FaultError> {
+        // Before the lock, since the caller may wait for its memory.
+        let spare = match self.needs_copy(memory, start, fault) {
+            true => Some(spare_page().map_err(|_| FaultError::Memory)?),
+            false => None,
+        };
         let mut memories = self.memories.lock();
         let memory = memories.get_mut(&memory).ok_or(FaultError::Bus)?;
         // A memory that has ended leaves its number to another one, but not its range.
@@ -328,11 +350,13 @@ impl Memories for Exchange {
             .place(start, fault.page())
             .ok_or(FaultError::Bus)?;
         let found = memory.pages.get_mut(page).ok_or(FaultError::Bus)?;
-        let mut copied = false;
-        if fault.is_write() {
-            let copied_page = found.write(|page| Ok(Arc::new(page.copy()?, GFP_KERNEL_ACCOUNT)?));
-            copied = copied_page.map_err(|_: Error| FaultError::Memory)?;
-        }
+        // Without a spare page, since the send has only just begun, the program faults again.
+        let copied = spare.is_some_and(|mut copy| {
+            found.replace(|page| {
+                copy.copy_from(page);
+                copy.into()
+            })
+        });
         let near = memory.range.places(start, fault.around());
         if fault.is_mapped() {
             // Its neighbours are likely to be mapped for reading only, too, and to be written next.

@@ -83,3 +83,13 @@ class ChargesTest(unittest.TestCase):
         body = "let state = self.state.lock();\n// GFP_KERNEL_ACCOUNT"
         tests = "#[kunit_tests(things)]\n" + self.method(body.replace("// ", ""))
         self.assertEqual(self.findings(self.method(body) + tests), [])
+
+    def test_comment_below_a_lock(self) -> None:
+        """A guard goes on behind a comment, whatever name a closure gives to what it guards."""
+        charge = "self.list.push(1, GFP_KERNEL_ACCOUNT);"
+        body = f"let state = self.state.lock();\n// Why.\n{charge}"
+        found = ["Things::add: GFP_KERNEL_ACCOUNT below guard `state`"]
+        self.assertEqual(self.findings(self.method(body)), found)
+        body = f"self.things.with(part, |memory| {{\n    // Why.\n    {charge}\n}});"
+        found = ["Things::add: GFP_KERNEL_ACCOUNT below guard `memory`"]
+        self.assertEqual(self.findings(self.method(body)), found)

@@ -68,11 +68,12 @@ impl Turn<'_, 1> {
         (hw, tpt, mapping): (Hw<'_>, &Tpt, &SharedMapping),
     ) -> Result<Ended> {
         let [part] = &self.parts;
-        let mut copies = KVVec::new();
+        // Before the lock, since the caller may wait for its memory.
+        let mut copies = KVVec::with_capacity(part.pages.len(), GFP_KERNEL_ACCOUNT)?;
         self.exchange.with(part, |memory| {
             memory.pages.begin_end(part.pages.clone(), |number, page| {
                 let copy = (u32::try_from(number)?, page.clone());
-                Ok(copies.push(copy, GFP_KERNEL_ACCOUNT)?)
+                copies.push_within_capacity(copy).map_err(|_| EINVAL)
             })
         })?;
         // Without the lock, since this waits for the device.
