@@ -266,11 +266,14 @@ impl Link {
         costs.max().unwrap_or_else(wakeup::cost)
     }
 
-    /// Returns true if a message is pending.
+    /// Returns true if a message is pending, or a peer has broken the rules, which
+    /// [`Link::receive`] finds, too.
     pub(crate) fn has_message(&self, hw: Hw<'_>) -> Result<bool> {
         for peer in self.peers() {
-            if peer.has_message(hw)? {
-                return Ok(true);
+            match peer.has_message(hw) {
+                Ok(false) => (),
+                Err(err) if err != eproto() => return Err(err),
+                _ => return Ok(true),
             }
         }
         Ok(false)
