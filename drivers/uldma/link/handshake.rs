@@ -21,7 +21,7 @@ use crate::hw::{
 /// "udmalink".
 const MAGIC: u64 = 0x6b6e_696c_616d_6475;
 /// The supported versions of the protocol: lowest and highest.
-const VERSIONS: (u32, u32) = (2, 2);
+const VERSIONS: (u32, u32) = (3, 3);
 /// Feature: the node understands messages about the network interface.
 pub(super) const NETWORK: u64 = 1 << 0;
 /// Feature: it also understands messages about endpoints of the network interface.
@@ -132,8 +132,16 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Writes the handshake into the section of `peer`, session last.
+    /// Writes the handshake of a new session into the section of `peer`, session last.
     pub(super) fn write(&self, hw: Hw<'_>, peer: u32) -> Result {
+        let base = hw.geometry().outbound(peer)?.start;
+        hw.publish_window(peer, base + at::SESSION.offset(), Le::new(0u64))?;
+        self.write_again(hw, peer)
+    }
+
+    /// Writes the handshake once more, with another echo or because it may have been lost: a reader
+    /// finds no moment without a session.
+    pub(super) fn write_again(&self, hw: Hw<'_>, peer: u32) -> Result {
         let base = hw.geometry().outbound(peer)?.start;
         let Offer {
             magic,
@@ -149,17 +157,18 @@ impl Handshake {
         let shape = Shape::NONE
             .with(Shape::NODES, nodes)
             .with(Shape::SLOTS, slots);
-        hw.publish_window(peer, base + at::SESSION.offset(), Le::new(0u64))?;
         for (offset, word) in [
             (at::MAGIC.offset(), magic),
             (at::VERSIONS.offset(), versions.bits()),
             (at::FEATURES.offset(), features),
             (at::SECTION.offset(), section),
             (at::SHAPE.offset(), shape.bits()),
-            (at::ECHO.offset(), self.echo.into()),
         ] {
             hw.write_window(peer, base + offset, Le::new(word))?;
         }
+        // After the ring has been cleared.
+        let echo = Le::new(u64::from(self.echo));
+        hw.publish_window(peer, base + at::ECHO.offset(), echo)?;
         let session = Le::new(u64::from(self.session));
         hw.publish_window(peer, base + at::SESSION.offset(), session)
     }

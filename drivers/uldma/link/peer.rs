@@ -249,11 +249,11 @@ impl Peer {
         let mut state = self.state.lock();
         state.session = Session::NONE;
         if !self.is_named || state.has_to_wait() {
-            return state.write_handshake(hw, self.node);
+            return state.handshake(hw, self.node)?.write(hw, self.node);
         }
         // Neither zero nor all ones.
         state.session.own = (random::u32() & 0x7fff_ffff) | 1;
-        state.write_handshake(hw, self.node)?;
+        state.handshake(hw, self.node)?.write(hw, self.node)?;
         // The peer would wait for words that are lost.
         hw.check_answers().inspect_err(|_| state.session.own = 0)?;
         hw.ring(self.node, KernelDoorbell::Link)
@@ -305,7 +305,7 @@ impl Peer {
                 state.turnaround = Turnaround::default();
                 let (channel, terms) = (channel(hw, self.node), state.terms);
                 state.rings = Some(Rings::begin(&channel, terms.own_slots, terms.slots)?);
-                state.write_handshake(hw, self.node)?;
+                state.handshake(hw, self.node)?.write_again(hw, self.node)?;
                 // The peer may have polled too early.
                 hw.ring(self.node, KernelDoorbell::Link)?;
                 Ok(Change::None)
@@ -367,13 +367,17 @@ impl Peer {
     pub(super) fn leave(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
         state.session.own = 0;
-        state.write_handshake(hw, self.node)?;
+        state.handshake(hw, self.node)?.write(hw, self.node)?;
         hw.ring(self.node, KernelDoorbell::Link)
     }
 
-    /// Writes the heartbeat of this node.
+    /// Writes the heartbeat of this node, and while there is no session its handshake again, which is lost
+    /// on hardware that drops stores while its link is down.
     pub(super) fn heartbeat(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
+        if !state.session.up {
+            state.handshake(hw, self.node)?.write_again(hw, self.node)?;
+        }
         state.heartbeat = state.heartbeat.wrapping_add(1);
         handshake::write_heartbeat(hw, self.node, state.heartbeat)
     }
@@ -527,13 +531,13 @@ impl PeerState {
         self.backoff.flapped(now)
     }
 
-    fn write_handshake(&self, hw: Hw<'_>, peer: u32) -> Result {
-        let handshake = Handshake {
+    /// Returns what this node says to the peer.
+    fn handshake(&self, hw: Hw<'_>, peer: u32) -> Result<Handshake> {
+        Ok(Handshake {
             session: self.session.own,
             echo: self.session.met,
             offer: own_offer(hw, peer)?,
-        };
-        handshake.write(hw, peer)
+        })
     }
 
     /// Reads the handshake of the peer, if it is present, compatible and alive.

@@ -126,7 +126,7 @@ impl Outbound for Memory<'_> {
 
     fn release(&self, offset: usize, value: u64) {
         window::full_fence();
-        self.store(offset, value);
+        self.publish(offset, value);
     }
 
     fn write(&self, offset: usize, source: &[u8]) {

@@ -11,7 +11,7 @@
 /* No listener has this port. */
 #define NO_PORT 0x7fffffff
 /* Of the protocol of the link. */
-#define LINK_VERSION 2
+#define LINK_VERSION 3
 
 enum call_id {
 	PEER_QUERY,
@@ -168,9 +168,8 @@ FIXTURE_TEARDOWN(peers)
 	close(self->fd);
 }
 
-/* Bits of the handshake: those that there are, and that of turnarounds. */
+/* Bits of the handshake. */
 #define FEATURES 0xfU
-#define TURNAROUND 0x8U
 
 static int peer_query(int fd, __u32 node, struct uldma_peer_query *p)
 {
@@ -197,8 +196,6 @@ TEST_F(peers, query)
 			EXPECT_EQ(0, p.out_features);
 			continue;
 		}
-		/* Of the same driver at the other end. */
-		EXPECT_NE(0, p.out_features & TURNAROUND);
 		EXPECT_LT(0, p.out_generation);
 		EXPECT_LE(1, p.out_slots);
 		EXPECT_LE(p.out_slots, 64);

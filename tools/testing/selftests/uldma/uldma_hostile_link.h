@@ -49,7 +49,7 @@ enum area_word {
 #define WANTS_ROOM 4
 
 #define LINK_MAGIC 0x6b6e696c616d6475ULL
-#define LINK_VERSIONS 0x200000002ULL
+#define LINK_VERSIONS 0x300000003ULL
 #define LINK_SLOTS 64
 /* Feature of the handshake: streams that the device matches. */
 #define FEATURE_STREAMS 4ULL

@@ -108,8 +108,8 @@ impl Words for Hostile {
         Ok(match AreaRegister::decode(at) {
             Some(AreaRegister::MAGIC) => 0x6b6e_696c_616d_6475,
             Some(AreaRegister::VERSIONS) => {
-                let versions = Versions::NONE.with(Versions::LOWEST, 2);
-                versions.with(Versions::HIGHEST, 2).bits()
+                let versions = Versions::NONE.with(Versions::LOWEST, 3);
+                versions.with(Versions::HIGHEST, 3).bits()
             }
             Some(AreaRegister::SECTION) => SECTION,
             Some(AreaRegister::SHAPE) => {
@@ -180,7 +180,17 @@ pub(crate) fn rings(chance: &mut Chance, outcomes: &mut Outcomes) {
             there = put;
         }
         window.counts.set((next, there));
-        if chance.one_in(2) {
+        if chance.one_in(4) {
+            let looked = match chance.below(3) {
+                0 => rings.has_message(&wire).map(drop),
+                1 => rings.set_asleep(&wire, chance.one_in(2)),
+                _ => rings.peer_is_idle(&wire).map(drop),
+            };
+            match looked {
+                Ok(()) => outcomes.add("ring: looked"),
+                Err(error) => assert_eq!(error, eproto()),
+            }
+        } else if chance.one_in(2) {
             match rings.put(&wire, &messages::message(chance), chance.word()) {
                 Ok(_) => put += 1,
                 Err(error) if error == EBUSY => outcomes.add("ring: full"),
