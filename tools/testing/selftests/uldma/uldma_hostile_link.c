@@ -351,6 +351,7 @@ uint16_t hostile_in_flight(const struct hostile *h)
 int hostile_put(struct hostile *h, const struct message *m)
 {
 	uint64_t limit = hostile_now() + PATIENCE;
+	bool waited = false;
 
 	while (hostile_in_flight(h) >= slots_of(h)) {
 		if (!hostile_is_up(h))
@@ -358,8 +359,11 @@ int hostile_put(struct hostile *h, const struct message *m)
 		if (hostile_now() > limit)
 			return -ETIMEDOUT;
 		hostile_write(h, OUT, WANTS_ROOM);
+		waited = true;
 		hostile_pause(h);
 	}
+	if (waited)
+		hostile_write(h, OUT, 0);
 	hostile_place(h, m);
 	if (hostile_read(h, TAKEN) & ASLEEP)
 		hostile_ring(h);

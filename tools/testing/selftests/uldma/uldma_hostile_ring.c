@@ -57,6 +57,12 @@ static int bad_nodes(struct hostile *h)
 	return lie_in_handshake(h, SHAPE, (uint64_t)~0U << 32 | LINK_SLOTS);
 }
 
+/* 86: of a peer that is in another session with this one, which may be a session of the past. */
+static int echo_of_others(struct hostile *h)
+{
+	return lie_in_handshake(h, ECHO, (hostile_random() & 0x7fffffff) | 1);
+}
+
 static int zero_slots(struct hostile *h)
 {
 	return lie_in_handshake(h, SHAPE, (uint64_t)h->nodes << 32);
@@ -83,11 +89,17 @@ static int ones(struct hostile *h)
 	return hostile_is_up(h);
 }
 
-/*
- * Tells a lie in a new session, and asks something, so that the victim reads it.
- * Some of these lies end the session.
- */
-static int lie_in_session(struct hostile *h, void (*lie)(struct hostile *h))
+/* What lies in a session end. */
+enum ends { NONE_ENDS, SOME_END, ALL_END };
+
+/* A busy victim ends a session late. */
+static bool may_take_longer(const struct hostile *h, enum ends ends)
+{
+	return ends == ALL_END && hostile_goes_on(h);
+}
+
+/* Tells a lie in a new session, and asks something, so that the victim reads it. */
+static int lie_in_session(struct hostile *h, void (*lie)(struct hostile *h), enum ends ends)
 {
 	int ended = 0, rounds = 0;
 	uint32_t session;
@@ -99,17 +111,20 @@ static int lie_in_session(struct hostile *h, void (*lie)(struct hostile *h))
 		if (ret)
 			return ret;
 		session = h->session;
-		for (int i = 0; i < 20 && hostile_is_up(h); i++) {
+		for (int i = 0; hostile_is_up(h) && (i < 20 || may_take_longer(h, ends)); i++) {
 			m = message(LOOKUP_REGION, i, 1, 0, 0, 0);
 			hostile_place(h, &m);
 			lie(h);
 			hostile_ring(h);
 			hostile_pause(h);
 		}
-		ended += session != h->session || !hostile_is_up(h);
+		if (!hostile_is_up(h) || session != h->session)
+			ended++;
+		else if (!hostile_goes_on(h))
+			break;
 	}
 	printf("%d sessions, %d of which the victim has ended\n", rounds, ended);
-	return 0;
+	return (ends == NONE_ENDS && ended) || (ends == ALL_END && ended != rounds);
 }
 
 static void write_head(struct hostile *h, uint32_t index, uint64_t length)
@@ -154,31 +169,31 @@ static void tell_flags(struct hostile *h)
 /* 82 */
 static int length_huge(struct hostile *h)
 {
-	return lie_in_session(h, tell_length);
+	return lie_in_session(h, tell_length, ALL_END);
 }
 
 /* 86 */
 static int head_old(struct hostile *h)
 {
-	return lie_in_session(h, tell_old_head);
+	return lie_in_session(h, tell_old_head, NONE_ENDS);
 }
 
 /* 86 */
 static int head_later(struct hostile *h)
 {
-	return lie_in_session(h, tell_later_head);
+	return lie_in_session(h, tell_later_head, NONE_ENDS);
 }
 
 /* 82 */
 static int taken_random(struct hostile *h)
 {
-	return lie_in_session(h, tell_taken);
+	return lie_in_session(h, tell_taken, SOME_END);
 }
 
 /* 82 */
 static int flags_random(struct hostile *h)
 {
-	return lie_in_session(h, tell_flags);
+	return lie_in_session(h, tell_flags, SOME_END);
 }
 
 static volatile bool spinning;
@@ -191,7 +206,7 @@ static void *spin(void *arg)
 
 	while (spinning) {
 		bits = hostile_random();
-		at = HEADS + 8 * (bits % (LINE / 8 * LINK_SLOTS));
+		at = HEADS + 8 * (bits % (LINE / 8 * LINK_SLOTS * (1 + DATA_LINES)));
 		/* One in sixty is not about messages. */
 		if (!(bits >> 32 & 63))
 			at = 8 * (bits >> 40 & 63);
@@ -214,8 +229,11 @@ static int spinning_writer(struct hostile *h)
 		if (ret || pthread_create(&thread, NULL, spin, h))
 			return ret ?: -EAGAIN;
 		for (int i = 0; i < 100 && hostile_is_up(h); i++) {
-			struct message m = message(LOOKUP_REGION, i, 1, 0, 0, 0);
+			struct message m = i % 2 ? message(LOOKUP_REGION, i, 1, 0, 0, 0) :
+						   message(CONNECT, i, 1, 1, 0, 0);
 
+			/* Its private data is in data lines. */
+			m.words[0] |= i % 2 ? 0 : 128 << PRIVATE_BYTES_SHIFT;
 			hostile_place(h, &m);
 			hostile_ring(h);
 			hostile_pause(h);
@@ -425,6 +443,7 @@ const struct mode ring_modes[] = {
 	{ "bad-version", "87: a handshake of the future", bad_version },
 	{ "bad-size", "87: a handshake with a section of 2^64 bytes", bad_size },
 	{ "bad-nodes", "87: a handshake of 2^32 nodes", bad_nodes },
+	{ "echo-of-others", "86: a handshake with an echo of another session", echo_of_others },
 	{ "zero-slots", "87: a handshake without a ring", zero_slots },
 	{ "huge-slots", "87: a handshake with a ring of 2^32 slots", huge_slots },
 	{ "ones", "88: all words ones", ones },
