@@ -166,10 +166,11 @@ pub(super) fn to_bytes(message: &Message, turnaround: u64) -> Result<([u8; BYTES
     let mut raw = message.encode();
     raw[TURNAROUND] = Le::new(turnaround);
     let mut bytes = [0; BYTES];
-    for (to, word) in bytes.chunks_mut(size_of::<u64>()).zip(raw) {
+    let words = words_of(raw[0])?;
+    for (to, word) in bytes.chunks_mut(size_of::<u64>()).zip(raw).take(words) {
         to.copy_from_slice(&word.in_memory().to_ne_bytes());
     }
-    Ok((bytes, words_of(raw[0])? * size_of::<u64>()))
+    Ok((bytes, words * size_of::<u64>()))
 }
 
 /// Decodes a message of the peer with so many `bytes`, behind which are zeroes. Returns the turnaround,
@@ -180,7 +181,8 @@ pub(super) fn to_bytes(message: &Message, turnaround: u64) -> Result<([u8; BYTES
 /// `EPROTO` for anything that [`to_bytes`] does not produce.
 pub(super) fn from_bytes(bytes: &[u8; BYTES], length: usize) -> Result<(Message, u64)> {
     let mut raw = [Le::new(0); WORDS];
-    for (to, word) in raw.iter_mut().zip(bytes.chunks(size_of::<u64>())) {
+    let words = bytes.get(..length).unwrap_or_default();
+    for (to, word) in raw.iter_mut().zip(words.chunks_exact(size_of::<u64>())) {
         let word = word.try_into().map_err(|_| eproto())?;
         *to = Le::from_memory(u64::from_ne_bytes(word));
     }

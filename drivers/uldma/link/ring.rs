@@ -101,9 +101,9 @@ impl Inbound for Memory<'_> {
 
     fn read(&self, offset: usize, target: &mut [u8]) {
         for (number, part) in target.chunks_mut(size_of::<u64>()).enumerate() {
-            let word = self.load(offset + number * size_of::<u64>());
-            for (to, byte) in part.iter_mut().zip(word.to_le_bytes()) {
-                *to = byte;
+            let word = self.load(offset + number * size_of::<u64>()).to_le_bytes();
+            if let Some(word) = word.get(..part.len()) {
+                part.copy_from_slice(word);
             }
         }
     }
@@ -131,13 +131,19 @@ impl Outbound for Memory<'_> {
 
     fn write(&self, offset: usize, source: &[u8]) {
         for (number, part) in source.chunks(size_of::<u64>()).enumerate() {
-            let mut word = [0; size_of::<u64>()];
-            for (to, byte) in word.iter_mut().zip(part) {
-                *to = *byte;
-            }
+            let word = <[u8; size_of::<u64>()]>::try_from(part).unwrap_or_else(|_| padded(part));
             self.store(offset + number * size_of::<u64>(), u64::from_le_bytes(word));
         }
     }
+}
+
+/// Returns the last bytes of a message as a whole word.
+fn padded(part: &[u8]) -> [u8; size_of::<u64>()] {
+    let mut word = [0; size_of::<u64>()];
+    for (to, byte) in word.iter_mut().zip(part) {
+        *to = *byte;
+    }
+    word
 }
 
 /// The ends of this node of the two rings.
