@@ -139,30 +139,41 @@ impl<P> Pages<P> {
         Ok(())
     }
 
-    /// Begins to end a send: pages that are not sent any more are not copied from now on. Passes
-    /// those that were copied to `each`.
+    /// Begins to end a send: pages that are not sent any more are not copied from now on. Returns the
+    /// number of those that were copied, which [`Pages::copies`] passes on.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for pages outside of the memory, or one that is not sent; the errors of `each`.
-    /// Nothing has changed then.
-    pub(super) fn begin_end(
+    /// `EINVAL` for pages outside of the memory, or one that is not sent. Nothing has changed then.
+    pub(super) fn begin_end(&mut self, range: Range<usize>) -> Result<usize> {
+        let part = self.part(range)?;
+        if part.iter().any(|page| page.sends == 0) {
+            return Err(EINVAL);
+        }
+        let last = part.iter_mut().filter(|page| page.sends == 1);
+        last.for_each(|page| page.ending = true);
+        Ok(part
+            .iter()
+            .filter(|page| page.ending && page.copied)
+            .count())
+    }
+
+    /// Passes the copies that are not sent any more to `each`, between the two steps of an end.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for pages outside of the memory; the errors of `each`.
+    pub(super) fn copies(
         &mut self,
         range: Range<usize>,
         mut each: impl FnMut(usize, &P) -> Result,
     ) -> Result {
         let first = range.start;
-        let part = self.part(range)?;
-        if part.iter().any(|page| page.sends == 0) {
-            return Err(EINVAL);
-        }
-        for (number, page) in part.iter().enumerate() {
-            if page.sends == 1 && page.copied {
+        for (number, page) in self.part(range)?.iter().enumerate() {
+            if page.ending && page.copied {
                 each(first + number, &page.page)?;
             }
         }
-        let last = part.iter_mut().filter(|page| page.sends == 1);
-        last.for_each(|page| page.ending = true);
         Ok(())
     }
 
@@ -210,7 +221,9 @@ mod tests {
     /// Ends a send. Returns the copies, and what has ended.
     fn end(pages: &mut Pages<usize>, range: Range<usize>) -> Result<(KVec<usize>, Ended)> {
         let mut copies = KVec::new();
-        pages.begin_end(range.clone(), |_, page| Ok(copies.push(*page, GFP_KERNEL)?))?;
+        let count = pages.begin_end(range.clone())?;
+        pages.copies(range.clone(), |_, page| Ok(copies.push(*page, GFP_KERNEL)?))?;
+        assert_eq!(copies.len(), count);
         Ok((copies, pages.end(range)?))
     }
 
@@ -264,9 +277,11 @@ mod tests {
         assert_eq!(end(&mut pages, 0..2).err(), Some(EINVAL));
         assert_eq!(end(&mut pages, 1..3).err(), Some(EINVAL));
         write(&mut pages, 0)?;
-        assert_eq!(pages.begin_end(0..1, |_, _| Err(ENOMEM)), Err(ENOMEM));
+        assert_eq!(pages.begin_end(0..1), Ok(1));
+        assert_eq!(pages.copies(0..1, |_, _| Err(ENOMEM)), Err(ENOMEM));
+        pages.cancel_end(0..1);
         assert_eq!(pages.check_send(0..1), Err(EBUSY));
-        pages.begin_end(0..1, |_, _| Ok(()))?;
+        pages.begin_end(0..1)?;
         pages.cancel_end(0..1);
         assert_eq!(pages.check_send(0..1), Err(EBUSY));
         assert_eq!(end(&mut pages, 0..1)?.1.copied, 1);
@@ -292,7 +307,7 @@ mod tests {
     fn a_page_is_not_copied_while_its_last_send_ends() -> Result {
         let mut pages = pages(1)?;
         pages.send(0..1)?;
-        pages.begin_end(0..1, |_, _| Err(EINVAL))?;
+        assert_eq!(pages.begin_end(0..1), Ok(0));
         assert_eq!(write(&mut pages, 0), Ok(0));
         assert_eq!(pages.end(0..1)?.copied, 0);
         Ok(())

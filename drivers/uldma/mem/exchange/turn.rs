@@ -2,11 +2,17 @@
 
 //! The turn of a call that changes pages of exchangeable memory, and the changes.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use crate::{
     hw::Hw,
-    kernel_ext::mapping::SharedMapping,
+    kernel_ext::{
+        dma::SharedPage,
+        mapping::SharedMapping, //
+    },
     mem::tpt::Tpt, //
 };
 
@@ -68,19 +74,15 @@ impl Turn<'_, 1> {
         (hw, tpt, mapping): (Hw<'_>, &Tpt, &SharedMapping),
     ) -> Result<Ended> {
         let [part] = &self.parts;
-        // Before the lock, since the caller may wait for its memory.
-        let mut copies = KVVec::with_capacity(part.pages.len(), GFP_KERNEL_ACCOUNT)?;
-        self.exchange.with(part, |memory| {
-            memory.pages.begin_end(part.pages.clone(), |number, page| {
-                let copy = (u32::try_from(number)?, page.clone());
-                copies.push_within_capacity(copy).map_err(|_| EINVAL)
-            })
-        })?;
+        let count = self
+            .exchange
+            .with(part, |memory| memory.pages.begin_end(part.pages.clone()))?;
         // Without the lock, since this waits for the device.
-        let result = if copies.is_empty() {
-            Ok(())
-        } else {
-            tpt.replace_pages(hw, part.memory, &copies)
+        let result = match count {
+            0 => Ok(()),
+            _ => self
+                .copies(count)
+                .and_then(|copies| tpt.replace_pages(hw, part.memory, &copies)),
         };
         self.exchange.with(part, |memory| {
             if let Err(err) = result {
@@ -92,6 +94,20 @@ impl Turn<'_, 1> {
             drop(memory.copies.split(ended.pages));
             Ok(ended)
         })
+    }
+
+    /// Returns the `count` copies of pages whose send is to end, by their numbers.
+    fn copies(&self, count: usize) -> Result<KVVec<(u32, Arc<SharedPage>)>> {
+        let [part] = &self.parts;
+        // Without the lock, since the caller may wait for its memory.
+        let mut copies = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        self.exchange.with(part, |memory| {
+            memory.pages.copies(part.pages.clone(), |number, page| {
+                let copy = (u32::try_from(number)?, page.clone());
+                copies.push_within_capacity(copy).map_err(|_| EINVAL)
+            })
+        })?;
+        Ok(copies)
     }
 }
 
