@@ -144,33 +144,33 @@ fn head(kind: u8, number: u32) -> u64 {
     head.with(Head::KIND, kind).bits()
 }
 
+/// Returns how many words a message has with so many bytes of private data.
+fn words_with(private: u8) -> usize {
+    FIRST + usize::from(private).div_ceil(size_of::<u64>())
+}
+
 /// Returns how many words a message has that begins with `first`.
 ///
 /// # Errors
 ///
 /// `EPROTO` if it has more private data than is possible.
 fn words_of(first: Le<u64>) -> Result<usize> {
-    let bytes = usize::from(Head::from_bits(first.get()).get(Head::PRIVATE));
-    match FIRST + bytes.div_ceil(size_of::<u64>()) {
+    match words_with(Head::from_bits(first.get()).get(Head::PRIVATE)) {
         words if words <= WORDS => Ok(words),
         _ => Err(eproto()),
     }
 }
 
 /// Returns the bytes of a message that tells a turnaround, and how many they are.
-///
-/// # Errors
-///
-/// None: all messages that this node makes have a length.
-pub(super) fn to_bytes(message: &Message, turnaround: u64) -> Result<([u8; BYTES], usize)> {
+pub(super) fn to_bytes(message: &Message, turnaround: u64) -> ([u8; BYTES], usize) {
     let mut raw = message.encode();
     raw[TURNAROUND] = Le::new(turnaround);
     let mut bytes = [0; BYTES];
-    let words = words_of(raw[0])?;
+    let words = words_with(message.private().length());
     for (to, word) in bytes.chunks_mut(size_of::<u64>()).zip(raw).take(words) {
         to.copy_from_slice(&word.in_memory().to_ne_bytes());
     }
-    Ok((bytes, words * size_of::<u64>()))
+    (bytes, words * size_of::<u64>())
 }
 
 /// Decodes a message of the peer with so many `bytes`, behind which are zeroes. Returns the turnaround,
@@ -395,7 +395,7 @@ mod tests {
             }),
         ] {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
-            let (bytes, length) = to_bytes(&message, u64::MAX)?;
+            let (bytes, length) = to_bytes(&message, u64::MAX);
             assert_eq!(from_bytes(&bytes, length), Ok((message, u64::MAX)));
             for other in [0, length - 8, length + 1, length + 8] {
                 assert_eq!(from_bytes(&bytes, other), Err(eproto()));

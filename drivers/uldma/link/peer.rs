@@ -247,7 +247,7 @@ impl Peer {
     /// Begins a new session, or none during a backoff or with a node that is not named.
     pub(super) fn begin(&self, hw: Hw<'_>) -> Result {
         let mut state = self.state.lock();
-        state.session = Session::NONE;
+        state.leave_session();
         if !self.is_named || state.has_to_wait() {
             return state.handshake(hw, self.node)?.write(hw, self.node);
         }
@@ -264,7 +264,7 @@ impl Peer {
     pub(super) fn lose(&self) -> bool {
         let mut state = self.state.lock();
         self.up.store(false, Release);
-        core::mem::replace(&mut state.session, Session::NONE).up
+        state.leave_session().up
     }
 
     /// Updates the session from what the peer wrote; `hw_link` is the state of the hardware, if it
@@ -287,8 +287,9 @@ impl Peer {
             self.begin(hw)?;
             state = self.state.lock();
         }
-        // A link that went down and came up again since has a new generation.
-        let same = !state.session.up || state.hw_link == before;
+        // A link that went down and came up again since has a new generation. What was written for a
+        // peer that was met, such as the cleared ring, may be lost.
+        let same = state.session.met == 0 || state.hw_link == before;
         let reachable = state.hw_link.up && same;
         let sight = if reachable && state.session.own != 0 {
             state.sight(hw, self.node)?
@@ -450,8 +451,7 @@ impl Peer {
     pub(super) fn set_asleep(&self, hw: Hw<'_>, asleep: bool) -> Result {
         let mut state = self.state.lock();
         // A peer that was met may regard the link as up already.
-        let is_met = state.session.met != 0;
-        let Some(rings) = state.rings.as_mut().filter(|_| is_met) else {
+        let Some(rings) = &mut state.rings else {
             return Ok(());
         };
         let wakes = !asleep && rings.is_asleep();
@@ -486,6 +486,12 @@ fn own_offer(hw: Hw<'_>, peer: u32) -> Result<Offer> {
 }
 
 impl PeerState {
+    /// Leaves the session, and the rings that came with it. Returns it.
+    fn leave_session(&mut self) -> Session {
+        self.rings = None;
+        core::mem::replace(&mut self.session, Session::NONE)
+    }
+
     /// Returns nanoseconds since the peer was created.
     fn age(&self) -> i64 {
         self.born.elapsed().as_nanos()
@@ -496,10 +502,10 @@ impl PeerState {
         if !self.session.up {
             return Err(if self.hw_link.up { EBUSY } else { enotconn() });
         }
+        let now = self.age();
         let Some(rings) = &mut self.rings else {
             return Err(EBUSY);
         };
-        let now = self.born.elapsed().as_nanos();
         let turnaround = self.turnaround.next(now);
         let wake = match rings.put(&channel(hw, peer), message, turnaround) {
             Err(err) if err == eproto() => {

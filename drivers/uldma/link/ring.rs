@@ -184,7 +184,7 @@ impl Rings {
         turnaround: u64,
     ) -> Result<bool> {
         let memory = channel.memory()?;
-        let (bytes, length) = message::to_bytes(message, turnaround)?;
+        let (bytes, length) = message::to_bytes(message, turnaround);
         let bytes = bytes.get(..length).ok_or(EINVAL)?;
         let mut pushed = self.producer.push(&memory, &memory, bytes);
         if pushed == Ok(Pushed::Full) {
