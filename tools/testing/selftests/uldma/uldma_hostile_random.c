@@ -97,12 +97,9 @@ static int run_random(struct hostile *h, unsigned int messages, unsigned int are
 
 	printf("seed %llu\n", (unsigned long long)h->seed);
 	while (hostile_goes_on(h)) {
-		/* In every other session with each feature; streams if a program asks for them. */
-		if (!hostile_is_up(h)) {
-			h->features = 0;
-			if (h->stream_port)
-				h->features |= below(h, 2) * FEATURE_STREAMS;
-		}
+		/* If a program asks for streams, every other session has them. */
+		if (!hostile_is_up(h))
+			h->features = h->stream_port ? below(h, 2) * FEATURE_STREAMS : 0;
 		if (hostile_remeet(h))
 			return -ETIMEDOUT;
 		sessions++;
