@@ -32,7 +32,7 @@
 //!
 //! * `Attachment::state` is taken alone, except to query what it holds.
 //! * `MmapOffsets::ranges` is taken by faults, under `mmap_lock`, so nothing that takes `mmap_lock` is
-//!   called under it.
+//!   called under it; they enter the gate under it, which waits for nothing.
 //! * `Lmm::spaces`, `SpaceIds::pool`, `Ledger::accounts`, `Shared::retained`, the lock of the exports and
 //!   `Queue::state`, under which nothing sleeps, are innermost, and so are `Shared::open_files`, except
 //!   that `Events::state` is taken under it, and `WindowAllocator::ranges`, except that `Peer::state` is.

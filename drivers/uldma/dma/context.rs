@@ -17,7 +17,6 @@ use kernel::{
     },
     new_mutex,
     prelude::*,
-    rbtree::RBTreeNode,
     sync::{
         atomic::{
             Atomic,
@@ -72,7 +71,10 @@ use table::{
     ContextTable,
     Place, //
 };
-pub(crate) use virtual_context::VirtualContext;
+pub(crate) use virtual_context::{
+    NewContext,
+    VirtualContext, //
+};
 
 /// The contexts of one device.
 #[pin_data]
@@ -112,22 +114,22 @@ impl Contexts {
         Ok(())
     }
 
-    /// Attaches `vctx` to a context, which its open file can map from now on. Returns number and,
+    /// Attaches `new` to a context, which its open file can map from now on. Returns number and,
     /// if the method needs one, key.
     ///
     /// # Errors
     ///
     /// `EBUSY` if all contexts are in use and none can be detached now, or the limits of exclusive
-    /// contexts are reached; `ENOMEM`; `ETIMEDOUT` if the device does not answer; `EREMOTEIO` if it
-    /// cannot access the status page.
+    /// contexts are reached; `ETIMEDOUT` if the device does not answer; `EREMOTEIO` if it cannot access
+    /// the status page.
     pub(crate) fn attach(
         &self,
         hw: Hw<'_>,
         offsets: &MmapOffsets,
-        vctx: &Arc<VirtualContext>,
+        NewContext { vctx, room }: NewContext,
     ) -> Result<(u32, u64)> {
-        // Without the lock, as the control group of the process can make this sleep.
-        let node = RBTreeNode::new(vctx.open_file, vctx.clone(), GFP_KERNEL_ACCOUNT)?;
+        let node = room.into_node(vctx.open_file, vctx.clone());
+        let vctx = &vctx;
         let limit = Delta::from_millis(params::context_wait_ms());
         // Before a fault of the open file finds it.
         let _turn = vctx.turns.lock(limit, EndedBy::Death)?;

@@ -89,6 +89,29 @@ impl EndpointOwner {
     }
 }
 
+/// An endpoint before [`Endpoints::create`]: what a process pays for, which may make that process
+/// sleep.
+pub(crate) struct NewEndpoint {
+    ring: Arc<SharedPage>,
+    status: Arc<StatusPage>,
+    room: RBTreeNodeReservation<u32, Taken>,
+}
+
+impl NewEndpoint {
+    /// Allocates the pages of an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn allocate() -> Result<Self> {
+        Ok(Self {
+            ring: Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?,
+            status: Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?,
+            room: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
+        })
+    }
+}
+
 /// Proof that the device does not access what was posted to an endpoint any more.
 pub(crate) struct Released(());
 
@@ -201,21 +224,19 @@ impl Endpoints {
         state.map_or((0, 0), |state| (state.table.directory(), state.capacity))
     }
 
-    /// Creates an endpoint of `owner`, or of the driver, which waits for its connection.
+    /// Makes `new` an endpoint of `owner`, or of the driver, which waits for its connection.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the device does not match messages, `ENOSPC` if its table is full, `ENOMEM`,
-    /// `EREMOTEIO` if the device cannot access the pages.
+    /// `EOPNOTSUPP` if the device does not match messages, `ENOSPC` if its table is full, `EREMOTEIO`
+    /// if the device cannot access the pages.
     pub(crate) fn create(
         &self,
         dev: &Device<Bound>,
+        NewEndpoint { ring, status, room }: NewEndpoint,
         setup: EndpointSetup,
         owner: Option<EndpointOwner>,
     ) -> Result<Endpoint> {
-        let ring = Arc::new(SharedPage::new()?, GFP_KERNEL_ACCOUNT)?;
-        let status = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
-        let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         let state = Option::as_mut(&mut *state).ok_or_else(eopnotsupp)?;
         let id = state.ids.find_unused_id(0).ok_or(ENOSPC)?;
@@ -236,7 +257,7 @@ impl Endpoints {
             owner,
             seen: 0,
         };
-        state.taken.insert(reserved.into_node(index, taken));
+        state.taken.insert(room.into_node(index, taken));
         let entry = EndpointEntry {
             flags: EndpointFlags::VALID
                 | EndpointFlags::PRIVILEGED.when(setup.privileged)

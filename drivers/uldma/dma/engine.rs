@@ -71,6 +71,26 @@ impl Transfer {
     }
 }
 
+/// A transfer before [`Engine::start`]: what a process pays for, which may make that process sleep.
+pub(crate) struct NewTransfer(UniqueArc<Transfer>);
+
+impl NewTransfer {
+    /// Allocates a transfer, the end of which `events` are notified of.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn allocate(events: &Arc<Events>) -> Result<Self> {
+        let transfer = Transfer {
+            ticket: 0,
+            bytes: Atomic::new(0),
+            status: Atomic::new(PENDING),
+            events: events.clone(),
+        };
+        Ok(Self(UniqueArc::new(transfer, GFP_KERNEL_ACCOUNT)?))
+    }
+}
+
 /// A transfer that has not ended, and its place in the share of its user.
 struct Pending {
     transfer: Arc<Transfer>,
@@ -117,14 +137,14 @@ impl Engine {
         })
     }
 
-    /// Starts a transfer of a number of bytes from a source to a destination. `share` is returned, and
-    /// `events` are notified, when it has ended.
+    /// Starts `new`, a transfer of a number of bytes from a source to a destination. `share` is
+    /// returned when it has ended.
     ///
     /// The caller must keep both regions registered until this returns, and [`Engine::poll`] before.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the queue is full; `ENOMEM`; `EACCES`, `EINVAL`, `ENOENT`, `ENOTCONN`, `ENODEV` or
+    /// `EBUSY` if the queue is full; `EACCES`, `EINVAL`, `ENOENT`, `ENOTCONN`, `ENODEV` or
     /// `EIO` if the device refuses the transfer; `EIO` if it issues a wrong ticket; `EOPNOTSUPP`
     /// without an engine.
     pub(crate) fn start(
@@ -132,17 +152,8 @@ impl Engine {
         hw: Hw<'_>,
         (src, dst, length): (RegionOffset, RegionOffset, u64),
         share: Share,
-        events: &Arc<Events>,
+        NewTransfer(mut transfer): NewTransfer,
     ) -> Result<Arc<Transfer>> {
-        let mut transfer = UniqueArc::new(
-            Transfer {
-                ticket: 0,
-                bytes: Atomic::new(0),
-                status: Atomic::new(PENDING),
-                events: events.clone(),
-            },
-            GFP_KERNEL_ACCOUNT,
-        )?;
         let mut state = self.state.lock();
         let expected = state.started + 1;
         let place = state.pending.get(slot(expected)).ok_or(EBUSY)?;

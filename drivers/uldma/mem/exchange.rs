@@ -63,6 +63,7 @@ use crate::{
         },
         own_pages,
         tpt::{
+            NewPages,
             PageRun,
             Tpt, //
         }, //
@@ -298,6 +299,17 @@ impl Exchange {
     /// Calls `f` with the memory of `part`.
     fn with<R>(&self, part: &Part, f: impl FnOnce(&mut Memory) -> Result<R>) -> Result<R> {
         f(part.of(&mut self.memories.lock())?)
+    }
+
+    /// Returns room for the copies that `part` has now.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` for a memory that has ended, `EINVAL` for pages outside of it; `ENOMEM`.
+    pub(crate) fn room_for_copies(&self, part: &Part) -> Result<NewPages> {
+        let copied = self.with(part, |memory| memory.pages.copied(part.pages.clone()))?;
+        // Without the lock, since the caller may wait for its memory.
+        NewPages::with_capacity(copied)
     }
 
     /// Returns true if a fault is a write to a page that is being sent: the program gets a copy.

@@ -77,6 +77,8 @@ pub(crate) use fence::Fences;
 
 pub(crate) use indices::Indices;
 
+pub(crate) use own::NewPages;
+
 pub(crate) use section::{
     Section,
     SectionSetup, //

@@ -20,6 +20,7 @@ use crate::{
             Endpoint,
             EndpointSetup,
             Endpoints,
+            NewEndpoint,
             PeerEndpoint,
             Released, //
         }, //
@@ -150,6 +151,7 @@ impl Reception {
         let lists = Lists::new(hw.dev(), usize::try_from(buffers.count)?, buffers.pages)?;
         let pages = Pages::new(buffers)?;
         let place = KBox::<Self>::new_uninit(GFP_KERNEL)?;
+        let new = NewEndpoint::allocate()?;
         let setup = EndpointSetup {
             space: SPACE,
             // The peer says how many buffers it has posted.
@@ -158,7 +160,7 @@ impl Reception {
             privileged: true,
             is_stream: false,
         };
-        let endpoint = endpoints.create(hw.dev(), setup, None)?;
+        let endpoint = endpoints.create(hw.dev(), new, setup, None)?;
         Ok(KBox::write(
             place,
             Self {

@@ -13,6 +13,7 @@ use crate::{
         Endpoint,
         EndpointOwner,
         EndpointSetup,
+        NewEndpoint,
         PeerEndpoint, //
     },
     hw::Hw,
@@ -74,8 +75,8 @@ impl FileEndpoint {
         if geometry.endpoint_capacity == 0 || is_stream && !geometry.has_streams {
             return Err(eopnotsupp());
         }
-        let guard = shared.gate.try_enter()?;
         let share = Share::new(space.payer(), Resource::Endpoints, 1)?;
+        let new = NewEndpoint::allocate()?;
         let setup = EndpointSetup {
             space: space.id(),
             timeout_ms,
@@ -84,8 +85,9 @@ impl FileEndpoint {
             is_stream,
         };
         let owner = EndpointOwner::new(events, share);
+        let guard = shared.gate.try_enter()?;
         let dev = guard.dev();
-        let endpoint = shared.endpoints.create(dev, setup, Some(owner))?;
+        let endpoint = shared.endpoints.create(dev, new, setup, Some(owner))?;
         let offsets = &shared.mmap_offsets;
         let ring = Backing::Queue(endpoint.ring().clone());
         let ring = offsets.add(number, 1, ring, true);

@@ -91,8 +91,9 @@ unsafe impl FileOperations for OpenFile {
 
     fn fault(this: ArcBorrow<'_, Self>, fault: &Fault<'_>) -> Result<Served, FaultError> {
         let shared = &this.shared;
-        let _guard = shared.gate.enter().ok_or(FaultError::Bus)?;
-        let served = shared.mmap_offsets.fault(this.number, &*shared.hw, fault)?;
+        let served = shared
+            .mmap_offsets
+            .fault(this.number, &shared.gate, fault)?;
         // A thread whose wait has timed out does not wait again for this access.
         if served == Served::Later && fault.is_retry() && this.has_given_up() {
             return Err(FaultError::Bus);

@@ -10,7 +10,10 @@ use kernel::{
 
 use crate::{
     connection::Direction,
-    dma::method,
+    dma::{
+        engine::NewTransfer,
+        method, //
+    },
     hw::{
         layout::SizeWord,
         Backend, //
@@ -346,6 +349,7 @@ fn dma(open_file: &OpenFile, user: &User) -> Result {
     };
     // A transfer cannot be undone, so check first that its ticket can be copied.
     user.write(&arg)?;
+    let new = NewTransfer::allocate(&open_file.events)?;
     // Held until the device has accepted the regions, so that they cannot be replaced.
     let mut objects = open_file.objects.lock();
     let (src, dst) = (objects.region(arg.src)?, objects.region(arg.dst)?);
@@ -358,7 +362,7 @@ fn dma(open_file: &OpenFile, user: &User) -> Result {
     let transfer = {
         let guard = shared.gate.try_enter()?;
         let (engine, hw) = (&shared.engine, guard.hw());
-        engine.start(hw, (src, dst, arg.length), share, &open_file.events)?
+        engine.start(hw, (src, dst, arg.length), share, new)?
     };
     arg.out_ticket = transfer.ticket;
     objects.remember(transfer);

@@ -30,7 +30,7 @@ use kernel::{
 use crate::{
     device::Shared,
     dma::{
-        context::VirtualContext,
+        context::NewContext,
         descriptor, //
     },
     kernel_ext::{
@@ -329,8 +329,8 @@ impl OpenFile {
         Region::release_all(&self.shared, &self.space, regions)
     }
 
-    /// Makes `vctx` the context. Returns its number and, if the method needs one, its key. The caller
-    /// has called [`OpenFile::watch`], and created `vctx`, without the lock of the objects.
+    /// Makes `new` the context. Returns its number and, if the method needs one, its key. The caller
+    /// has called [`OpenFile::watch`], and allocated `new`, without the lock of the objects.
     ///
     /// # Errors
     ///
@@ -344,8 +344,9 @@ impl OpenFile {
         &self,
         _: &Watched,
         objects: &mut Objects,
-        vctx: Arc<VirtualContext>,
+        new: NewContext,
     ) -> Result<(u32, u64)> {
+        let vctx = new.vctx.clone();
         if objects.context.is_some() {
             return Err(EBUSY);
         }
@@ -369,7 +370,7 @@ impl OpenFile {
             offsets.add_context(self.number)?;
             // Before it is attached, since it may be detached at once.
             self.events.set_context(Some(vctx.page.clone()));
-            let (number, key) = shared.contexts.attach(hw, offsets, &vctx)?;
+            let (number, key) = shared.contexts.attach(hw, offsets, new)?;
             if vctx.method.needs_sched_notify() {
                 shared.sched_notify.add(self.space.key(), number)?;
             }

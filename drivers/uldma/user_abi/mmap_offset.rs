@@ -28,6 +28,7 @@ use kernel::{
 
 use crate::{
     hw::{
+        gate::Gate,
         layout::Run,
         DevicePage,
         Hardware, //
@@ -366,10 +367,13 @@ impl MmapOffsets {
     }
 
     /// Serves a fault of `open_file`, or returns `Later` if its context has to be attached first.
+    ///
+    /// Pages of the device are inserted inside of `gate`. A [memory](Memories), whose process may wait
+    /// for a page that it pays for, needs no device: it ends when the device is unbound.
     pub(crate) fn fault(
         &self,
         open_file: u64,
-        hw: &dyn Hardware,
+        gate: &Gate,
         fault: &Fault<'_>,
     ) -> Result<Served, FaultError> {
         let ranges = self.ranges.lock();
@@ -382,11 +386,13 @@ impl MmapOffsets {
             memories.fault(memory, start, &self.mapping, fault)?;
             return Ok(Served::Now);
         }
+        let guard = gate.enter().ok_or(FaultError::Bus)?;
         let context = match ranges.contexts.get(&open_file) {
             Some(None) if range.backing.is_of_context() => return Ok(Served::Later),
             Some(context) => *context,
             None => None,
         };
+        let hw: &dyn Hardware = &**guard.behind();
         let frame = range.backing.frame(fault.page() - start, context, hw);
         fault.insert(fault.page(), frame.ok_or(FaultError::Bus)?)?;
         Ok(Served::Now)

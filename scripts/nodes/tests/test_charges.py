@@ -93,3 +93,20 @@ class ChargesTest(unittest.TestCase):
         body = f"self.things.with(part, |memory| {{\n    // Why.\n    {charge}\n}});"
         found = ["Things::add: GFP_KERNEL_ACCOUNT below guard `memory`"]
         self.assertEqual(self.findings(self.method(body)), found)
+
+    def test_bound_device(self) -> None:
+        """Who is handed the bound device is inside of the gate, however it came there."""
+        charge = "self.list.push(1, GFP_KERNEL_ACCOUNT);"
+        found = ["Things::add: GFP_KERNEL_ACCOUNT below the gate"]
+        for handed in (
+            "hw: Hw<'_>",
+            "dev: &Device<Bound>",
+            "New { ring, page }: New, (hw, tpt): (Hw<'_>, &Tpt)",
+        ):
+            text = self.method(charge, receiver=f"&self, {handed}")
+            self.assertEqual(self.findings(text), found)
+        text = self.method(charge, receiver="&self, f: impl Fn(Hw<'_>) -> Result<()>")
+        self.assertEqual(self.findings(text), [])
+        body = f"if let Some(guard) = self.gate.enter() {{\n    {charge}\n}}\n{charge}"
+        found = ["Things::add: GFP_KERNEL_ACCOUNT below guard `guard`"]
+        self.assertEqual(self.findings(self.method(body)), found)

@@ -5,6 +5,7 @@
 use kernel::{
     new_mutex,
     prelude::*,
+    rbtree::RBTreeNodeReservation,
     sync::{
         atomic::{
             Atomic,
@@ -86,19 +87,28 @@ pub(crate) struct VirtualContext {
     _share: Share,
 }
 
-impl VirtualContext {
-    /// Creates a detached virtual context.
+/// A virtual context before [`Contexts::attach`]: what a process pays for, which may make that
+/// process sleep.
+///
+/// [`Contexts::attach`]: super::Contexts::attach
+pub(crate) struct NewContext {
+    pub(crate) vctx: Arc<VirtualContext>,
+    pub(super) room: RBTreeNodeReservation<u64, Arc<VirtualContext>>,
+}
+
+impl NewContext {
+    /// Allocates a detached virtual context of an open file.
     ///
     /// # Errors
     ///
     /// `EDQUOT` beyond the limits of the user, `ENOMEM`.
-    pub(crate) fn new(
+    pub(crate) fn allocate(
         open_file: u64,
         space: &Arc<Space>,
         method: Method,
         no_data: bool,
         events: Arc<Events>,
-    ) -> Result<Arc<Self>> {
+    ) -> Result<Self> {
         let share = Share::new(space.payer(), Resource::Objects, 1)?;
         let page = Arc::new(StatusPage::new()?, GFP_KERNEL_ACCOUNT)?;
         let queue = if method.needs_queue() {
@@ -106,7 +116,7 @@ impl VirtualContext {
         } else {
             None
         };
-        let vctx = pin_init!(Self {
+        let vctx = pin_init!(VirtualContext {
             open_file,
             payer: space.payer().clone(),
             space: space.clone(),
@@ -121,9 +131,14 @@ impl VirtualContext {
             waited: Atomic::new(0),
             _share: share,
         });
-        Arc::pin_init(vctx, GFP_KERNEL_ACCOUNT)
+        Ok(Self {
+            vctx: Arc::pin_init(vctx, GFP_KERNEL_ACCOUNT)?,
+            room: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
+        })
     }
+}
 
+impl VirtualContext {
     /// Returns the number of the context, or 0. It may change at any time.
     pub(crate) fn number(&self) -> u32 {
         self.number.load(Relaxed)

@@ -158,6 +158,15 @@ impl<P> Pages<P> {
             .count())
     }
 
+    /// Returns how many pages are copied.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for pages outside of the memory.
+    pub(super) fn copied(&mut self, range: Range<usize>) -> Result<usize> {
+        Ok(self.part(range)?.iter().filter(|page| page.copied).count())
+    }
+
     /// Passes the copies that are not sent any more to `each`, between the two steps of an end.
     ///
     /// # Errors
@@ -237,6 +246,8 @@ mod tests {
         assert_eq!(write(&mut pages, 1), Ok(11));
         assert_eq!(write(&mut pages, 1), Ok(11));
         assert!(pages.get_mut(1).ok_or(EINVAL)?.is_writable());
+        assert_eq!((pages.copied(0..3), pages.copied(2..3)), (Ok(1), Ok(0)));
+        assert_eq!(pages.copied(0..4), Err(EINVAL));
         let (copies, ended) = end(&mut pages, 0..3)?;
         assert_eq!(copies.as_slice(), [11]);
         assert_eq!((ended.pages, ended.copied), (3, 1));

@@ -2,18 +2,15 @@
 
 //! The turn of a call that changes pages of exchangeable memory, and the changes.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 
 use crate::{
     hw::Hw,
-    kernel_ext::{
-        dma::SharedPage,
-        mapping::SharedMapping, //
-    },
-    mem::tpt::Tpt, //
+    kernel_ext::mapping::SharedMapping,
+    mem::tpt::{
+        NewPages,
+        Tpt, //
+    }, //
 };
 
 use super::{
@@ -63,14 +60,17 @@ impl Turn<'_, 1> {
     }
 
     /// Ends a send: the pages are writable from now on, and where there is a copy, the device uses
-    /// it, and the original is freed.
+    /// it, and the original is freed. `new` has room for the
+    /// copies that there were.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for pages outside of the memory, or that are not sent; `ENOMEM`; `EREMOTEIO` if the
-    /// device cannot access a copy; `ETIMEDOUT` if it does not answer.
+    /// `EAGAIN` if there are more copies by now, and nothing has changed; `EINVAL` for pages outside of the
+    /// memory, or that are not sent; `EREMOTEIO` if the device
+    /// cannot access a copy; `ETIMEDOUT` if it does not answer.
     pub(crate) fn release(
         &self,
+        new: NewPages,
         (hw, tpt, mapping): (Hw<'_>, &Tpt, &SharedMapping),
     ) -> Result<Ended> {
         let [part] = &self.parts;
@@ -80,9 +80,10 @@ impl Turn<'_, 1> {
         // Without the lock, since this waits for the device.
         let result = match count {
             0 => Ok(()),
+            _ if count > new.room() => Err(EAGAIN),
             _ => self
-                .copies(count)
-                .and_then(|copies| tpt.replace_pages(hw, part.memory, &copies)),
+                .add_copies(new)
+                .and_then(|copies| tpt.replace_pages(hw, part.memory, copies)),
         };
         self.exchange.with(part, |memory| {
             if let Err(err) = result {
@@ -96,15 +97,12 @@ impl Turn<'_, 1> {
         })
     }
 
-    /// Returns the `count` copies of pages whose send is to end, by their numbers.
-    fn copies(&self, count: usize) -> Result<KVVec<(u32, Arc<SharedPage>)>> {
+    /// Adds the copies of pages whose send is to end to `copies`.
+    fn add_copies(&self, mut copies: NewPages) -> Result<NewPages> {
         let [part] = &self.parts;
-        // Without the lock, since the caller may wait for its memory.
-        let mut copies = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         self.exchange.with(part, |memory| {
             memory.pages.copies(part.pages.clone(), |number, page| {
-                let copy = (u32::try_from(number)?, page.clone());
-                copies.push_within_capacity(copy).map_err(|_| EINVAL)
+                copies.add(u32::try_from(number)?, page.clone())
             })
         })?;
         Ok(copies)

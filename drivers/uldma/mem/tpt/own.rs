@@ -90,6 +90,42 @@ struct Mapped {
     address: DmaAddress,
 }
 
+/// Pages for [`Tpt::replace_pages`], by their numbers in the run: what a process pays for, which may
+/// make that process sleep.
+pub(crate) struct NewPages {
+    pages: KVVec<(u32, Arc<SharedPage>)>,
+    mapped: KVVec<Mapped>,
+}
+
+impl NewPages {
+    /// Allocates room for `count` pages.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn with_capacity(count: usize) -> Result<Self> {
+        Ok(Self {
+            pages: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?,
+            mapped: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?,
+        })
+    }
+
+    /// Returns for how many pages there is room.
+    pub(crate) fn room(&self) -> usize {
+        self.pages.capacity().min(self.mapped.capacity())
+    }
+
+    /// Adds the page that page `number` of the run becomes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` without room for it.
+    pub(crate) fn add(&mut self, number: u32, page: Arc<SharedPage>) -> Result {
+        let added = self.pages.push_within_capacity((number, page));
+        added.map_err(|_| EINVAL)
+    }
+}
+
 impl Tpt {
     /// Maps `pages`, for which `charge` is paid, and gives each a page entry of `space`.
     ///
@@ -128,20 +164,19 @@ impl Tpt {
         })
     }
 
-    /// Lets entries of the run that begins at entry `first` name other pages, given by their numbers
-    /// in the run. The device does not use the former pages any more when this returns.
+    /// Lets entries of the run that begins at entry `first` name other pages. The device does not
+    /// use the former pages any more when this returns.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `EREMOTEIO` if the device cannot access a page; `ETIMEDOUT` if it does not answer;
-    /// `ENODEV` without tables. Nothing has changed then.
+    /// `EREMOTEIO` if the device cannot access a page; `ETIMEDOUT` if it does not answer; `ENODEV`
+    /// without tables. Nothing has changed then.
     pub(crate) fn replace_pages(
         &self,
         hw: Hw<'_>,
         first: u32,
-        pages: &[(u32, Arc<SharedPage>)],
+        NewPages { pages, mut mapped }: NewPages,
     ) -> Result {
-        let mut mapped = KVVec::with_capacity(pages.len(), GFP_KERNEL_ACCOUNT)?;
         let result = pages.iter().try_for_each(|(_, page)| {
             let page = Mapped {
                 address: page.map(hw.dev())?,
@@ -153,12 +188,12 @@ impl Tpt {
         });
         let result = result.and_then(|()| {
             let runs = |each: &mut dyn FnMut(_)| {
-                for (number, _) in pages {
+                for (number, _) in &pages {
                     each(entry(first, *number));
                 }
             };
             self.change_entries(hw, &runs, |tables, proof| {
-                let mut all = zip(pages, &mut mapped);
+                let mut all = zip(&pages, &mut mapped);
                 all.try_for_each(|((number, _), page)| {
                     tables.exchange(first, *number, page, &proof)
                 })

@@ -12,7 +12,7 @@ use kernel::{
 
 use crate::{
     dma::{
-        context::VirtualContext,
+        context::NewContext,
         method::Method, //
     },
     kernel_ext::errno::eopnotsupp,
@@ -42,9 +42,10 @@ pub(super) fn create(open_file: ArcBorrow<'_, OpenFile>, user: &User) -> Result 
     let watched = open_file.watch()?;
     let no_data = arg.flags & uapi::ULDMA_CONTEXT_NO_DATA != 0;
     let (space, events) = (&open_file.space, open_file.events.clone());
-    let vctx = VirtualContext::new(open_file.number, space, method, no_data, events)?;
+    let new = NewContext::allocate(open_file.number, space, method, no_data, events)?;
+    let vctx = new.vctx.clone();
     let mut objects = open_file.objects.lock();
-    let (number, key) = open_file.take_context(&watched, &mut objects, vctx.clone())?;
+    let (number, key) = open_file.take_context(&watched, &mut objects, new)?;
     let context = objects.context.as_ref().ok_or(ENXIO)?;
     arg.out_context = number;
     arg.out_page_offset = context.registers.offset();

@@ -85,15 +85,24 @@ pub(super) fn release(open_file: &OpenFile, user: &User) -> Result {
     open_file.check_space()?;
     // What has ended cannot be undone, so check first that the result can be copied.
     user.write(&arg)?;
-    let ended = {
-        let turn = take_turn(open_file, |objects| {
-            let region = objects.region(arg.handle)?;
-            Ok([region.exchangeable_part(arg.offset, arg.length)?])
-        })?;
-        let shared = &open_file.shared;
+    let find = |objects: &Objects| {
+        let region = objects.region(arg.handle)?;
+        Ok([region.exchangeable_part(arg.offset, arg.length)?])
+    };
+    let shared = &open_file.shared;
+    // Each time there are more copies, of no more pages than there are.
+    let ended = loop {
+        shared.gate.check()?;
+        // Before the turn, and outside of the gate, since the caller may wait for its memory.
+        let [part] = find(&open_file.objects.lock())?;
+        let copies = open_file.exchange.room_for_copies(&part)?;
+        let turn = take_turn(open_file, find)?;
         let guard = shared.gate.try_enter()?;
         let hw = guard.hw();
-        turn.release((hw, &shared.tpt, shared.mmap_offsets.mapping()))?
+        match turn.release(copies, (hw, &shared.tpt, shared.mmap_offsets.mapping())) {
+            Err(EAGAIN) => (),
+            ended => break ended?,
+        }
     };
     arg.out_pages = u32::try_from(ended.pages)?;
     arg.out_copied = u32::try_from(ended.copied)?;

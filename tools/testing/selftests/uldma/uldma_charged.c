@@ -3,10 +3,13 @@
  * Memory that a control group is charged for, and the locks of a device.
  *
  * A control group can make an allocation sleep for seconds. All users take the
- * locks of a device, in page faults and calls, and so do its workers: no memory is
- * charged under one of them. The kernel's tracer sees the locks and the
+ * locks of a device, in page faults and calls, and so do its workers, and unbind
+ * waits for all that are inside of its gate: no memory is charged under a lock or
+ * inside of the gate. The kernel's tracer sees the locks, the gate and the
  * allocations of one thread, in order.
  */
+#include "uldma_endpoint.h"
+#include "uldma_exchange.h"
 #include "uldma_harness.h"
 #include "uldma_trace.h"
 
@@ -16,8 +19,15 @@
 /* Allocations of a trace that are charged. */
 struct charges {
 	int all;
-	/* Under as many locks, or more. */
+	/* Under as many locks, or more; the gate counts as one. */
 	int locked;
+};
+
+/* What the tracer reports of locks and the gate. */
+static const char *const PROBES[][2] = {
+	{ "released", "mutex_unlock" },
+	{ "entered", "uldma:uldma_srcu_read_lock" },
+	{ "left", "uldma:uldma_srcu_read_unlock" },
 };
 
 FIXTURE(charged) {
@@ -35,10 +45,12 @@ FIXTURE_SETUP(charged)
 	/* A kernel that checks locks has another name for it. */
 	if (probe("taken", "mutex_lock"))
 		ASSERT_EQ(0, probe("taken", "mutex_lock_nested"));
-	ASSERT_EQ(0, probe("released", "mutex_unlock"));
+	for (size_t i = 0; i < ARRAY_SIZE(PROBES); i++)
+		ASSERT_EQ(0, probe(PROBES[i][0], PROBES[i][1]));
 	ASSERT_EQ(0, tracer_make(t));
 	ASSERT_EQ(0, trace_function(t, "taken"));
-	ASSERT_EQ(0, trace_function(t, "released"));
+	for (size_t i = 0; i < ARRAY_SIZE(PROBES); i++)
+		ASSERT_EQ(0, trace_function(t, PROBES[i][0]));
 	ASSERT_EQ(0, tracer_add(t, "kmem/kmalloc"));
 	ASSERT_EQ(0, tracer_add(t, "kmem/kmem_cache_alloc"));
 	ASSERT_EQ(0, tracer_add(t, "kmem/mm_page_alloc"));
@@ -51,7 +63,8 @@ FIXTURE_TEARDOWN(charged)
 	close(self->fd);
 	tracer_end(&self->tracer);
 	no_probe("taken");
-	no_probe("released");
+	for (size_t i = 0; i < ARRAY_SIZE(PROBES); i++)
+		no_probe(PROBES[i][0]);
 }
 
 /* Counts the charged allocations of a trace, and those under so many locks. */
@@ -69,9 +82,10 @@ static int count_charges(const struct tracer *t, int locks,
 		return -EIO;
 	while (fgets(line, sizeof(line), f)) {
 		lost |= !!strstr(line, "LOST");
-		if (strstr(line, ": taken: ")) {
+		if (strstr(line, ": taken: ") || strstr(line, ": entered: ")) {
 			taken++;
-		} else if (strstr(line, ": released: ")) {
+		} else if (strstr(line, ": released: ") ||
+			   strstr(line, ": left: ")) {
 			taken -= taken > 0;
 		} else if (strstr(line, "GFP_KERNEL_ACCOUNT")) {
 			charges->all++;
@@ -140,6 +154,74 @@ TEST_F(charged, page_tables)
 			     MAP_SHARED | MAP_FIXED, self->fd, s.offset));
 	ASSERT_EQ(0, tracer_begin(t));
 	(void)READ_ONCE(*page);
+	ASSERT_EQ(0, tracer_stop(t));
+	ASSERT_EQ(0, count_charges(t, 1, &charges));
+	EXPECT_LT(0, charges.all);
+	EXPECT_EQ(0, charges.locked);
+}
+
+/* The page for a copy, and room for what the device uses at the end of a send. */
+TEST_F(charged, exchange)
+{
+	const struct tracer *t = &self->tracer;
+	size_t page = page_size();
+	struct charges charges;
+	struct memory m;
+
+	ASSERT_EQ(0, memory_create(self->fd, page, &m));
+	ASSERT_EQ(0, memory_map(self->fd, &m));
+	WRITE_ONCE(*m.at, 1);
+	ASSERT_EQ(0, memory_protect(self->fd, &m, 0, page));
+	ASSERT_EQ(0, tracer_begin(t));
+	WRITE_ONCE(*m.at, 2);
+	ASSERT_EQ(0, tracer_stop(t));
+	ASSERT_EQ(0, count_charges(t, 1, &charges));
+	EXPECT_LT(0, charges.all);
+	EXPECT_EQ(0, charges.locked);
+	ASSERT_EQ(0, tracer_begin(t));
+	EXPECT_EQ(1, memory_release(self->fd, &m, 0, page));
+	ASSERT_EQ(0, tracer_stop(t));
+	ASSERT_EQ(0, count_charges(t, 1, &charges));
+	EXPECT_LT(0, charges.all);
+	EXPECT_EQ(0, charges.locked);
+}
+
+/* A transfer is made before it is started by the driver. */
+TEST_F(charged, transfers)
+{
+	const struct tracer *t = &self->tracer;
+	struct charges charges;
+	char *at = buffer(page_size());
+	__u64 ticket = 0;
+	struct region r;
+	int started;
+
+	ASSERT_NE(NULL, at);
+	ASSERT_EQ(0, region_register(self->fd, at, page_size(), RW, &r));
+	ASSERT_EQ(0, tracer_begin(t));
+	started = kernel_start(self->fd, r.handle, 0, r.handle, 8, 8, &ticket);
+	ASSERT_EQ(0, tracer_stop(t));
+	if (started == -EOPNOTSUPP)
+		SKIP(return, "no engine");
+	ASSERT_EQ(0, started);
+	ASSERT_EQ(0, count_charges(t, 1, &charges));
+	EXPECT_LT(0, charges.all);
+	EXPECT_EQ(0, charges.locked);
+}
+
+/* So are the pages of an endpoint. */
+TEST_F(charged, endpoints)
+{
+	const struct tracer *t = &self->tracer;
+	struct charges charges;
+	struct endpoint e;
+
+	if (!query(self->fd).out_user_max_endpoints)
+		SKIP(return, "no endpoints");
+	/* The first one makes room for handles, under the lock of the file. */
+	ASSERT_EQ(0, endpoint_create(self->fd, 0, page_size(), &e));
+	ASSERT_EQ(0, tracer_begin(t));
+	ASSERT_EQ(0, endpoint_create(self->fd, 0, page_size(), &e));
 	ASSERT_EQ(0, tracer_stop(t));
 	ASSERT_EQ(0, count_charges(t, 1, &charges));
 	EXPECT_LT(0, charges.all);
