@@ -68,7 +68,7 @@ MESSAGES = (
 )
 EXCHANGE = (
     *_programs("exchange", "exchange_send", "exchange_swap", "exchange_fault", "peer_message"),
-    "nodes:(messages|stalled)",
+    "nodes:(messages|stalled|listeners)",
 )
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),
@@ -235,7 +235,7 @@ TABLE: Mapping[str, tuple[str, ...]] = {
     **{f"drivers/uldma/(?:{files})": (*tests, *UNITS) for files, tests in DRIVER.items()},
     r"samples/.*": ("nodes:samples", "nodes:tun"),
     r"tools/uldma/(lib|cli|papers/lib)/.*": (
-        "nodes:(link|ring|methods|registering|command_line|tun)",
+        "nodes:(link|ring|methods|registering|command_line|listeners|tun)",
         "nodes:samples",
         "nodes:soak",
     ),

@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use uldma::connection::Link;
 use uldma::measure::Clock;
 use uldma::{Channel, ChannelListener, Device, Error};
 
 use crate::args::{Common, Ping};
-use crate::failure::{Failure, Kind, Result};
+use crate::failure::{complain, Failure, Kind, Result};
 use crate::output;
 use crate::schema::SCHEMA_VERSION;
 
@@ -25,6 +26,8 @@ const FEW: u32 = 20;
 /// Approximate time of the round trips of each kind. Where both nodes share one processor, each of
 /// them waits for the host's scheduler.
 const TIME: Duration = Duration::from_secs(4);
+/// Time before a server that lacks a file or memory looks for the next peer.
+const PAUSE: Duration = Duration::from_millis(100);
 const VERSION: u32 = 1;
 
 /// First message of the measuring side.
@@ -69,17 +72,50 @@ pub(crate) fn run(common: &Common, args: &Ping) -> Result<()> {
 /// Answers peers one after the other.
 fn serve_sessions(device: &Device, args: &Ping, timeout: Duration) -> Result<()> {
     let listener = ChannelListener::new(device, args.port, BACKLOG, CAPACITY)?;
-    let mut served = 0;
-    while args.sessions == 0 || served < args.sessions {
-        match listener.accept(timeout) {
-            Ok((mut channel, _)) => serve(&mut channel, timeout)?,
-            // With unlimited sessions, a peer need not arrive in time, nor stay until its turn.
-            Err(Error::Timeout { .. } | Error::Closed) if args.sessions == 0 => continue,
-            Err(error) => return Err(error.into()),
+    for _ in 0..args.sessions {
+        let (mut channel, _) = listener.accept(timeout)?;
+        serve(&mut channel, timeout)?;
+    }
+    if args.sessions == 0 {
+        loop {
+            serve_whatever_comes(&listener, timeout)?;
         }
-        served += 1;
     }
     Ok(())
+}
+
+/// Answers the next peer of unlimited ones: it need not arrive in time, its session is its own, and what
+/// this process or the device lacks may be there for a later one.
+fn serve_whatever_comes(listener: &ChannelListener, timeout: Duration) -> Result<()> {
+    let failure = match listener.accept(timeout) {
+        Ok((mut channel, node)) => {
+            let failed = serve(&mut channel, timeout).err();
+            failed
+                .map(|failure| format!("the session of node {node} has ended: {}", failure.message))
+        }
+        Err(Error::Timeout { .. }) => None,
+        Err(error) if is_shortage(&error) => {
+            // Nothing tells when others have given up what is missing.
+            std::thread::sleep(PAUSE);
+            Some(error.to_string())
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(failure) = failure {
+        complain(format!("uldma: {failure}"));
+    }
+    Ok(())
+}
+
+fn is_shortage(error: &Error) -> bool {
+    let passing = [
+        Errno::EMFILE,
+        Errno::ENFILE,
+        Errno::ENOMEM,
+        Errno::ENOSPC,
+        Errno::EDQUOT,
+    ];
+    error.errno().is_some_and(|errno| passing.contains(&errno))
 }
 
 /// Requests round trips and measures them.

@@ -302,6 +302,14 @@ impl Error {
         self.errno() == Some(Errno::ECONNRESET)
     }
 
+    /// Returns true if a peer that has broken the rules, or has left, is the reason.
+    pub(crate) fn is_of_peer(&self) -> bool {
+        match self {
+            Self::Violation(_) | Self::Closed | Self::LinkDown => true,
+            other => matches!(other.errno(), Some(Errno::ENOTCONN | Errno::ECONNRESET)),
+        }
+    }
+
     /// Returns the errno of a failed system call.
     pub fn errno(&self) -> Option<Errno> {
         match self {

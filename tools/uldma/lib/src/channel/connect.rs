@@ -58,8 +58,14 @@ impl Channel {
                     .into(),
             ),
         };
-        let (link, rings) = WindowLink::of_connection(&connection)?.ok_or_else(none)?;
-        Ok(Self::of(link.with(connection), rings))
+        Self::made_of(connection)?.ok_or_else(none)
+    }
+
+    /// The same; none for a connection without rings, since the window of a node is used up, or the other
+    /// side has offered none.
+    pub(crate) fn made_of(connection: Connection) -> Result<Option<Self>> {
+        let made = WindowLink::of_connection(&connection)?;
+        Ok(made.map(|(link, rings)| Self::of(link.with(connection), rings)))
     }
 }
 
@@ -103,16 +109,16 @@ impl ChannelListener {
         })
     }
 
-    /// Waits for a connection. Returns its channel and the number of the node that connected.
+    /// Waits for a connection that can be used: the peer of one that has no rings is told why, and the next
+    /// one is waited for. Returns its channel and the number of the node that connected.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::System`]: ENOSPC when one of the windows, or a share of it, was used up
-    /// when the peer connected, EDQUOT when this user has as many objects as it may, ENODEV when the
+    /// [`Error::Timeout`]; [`Error::System`]: EDQUOT when this user has as many objects as it may, ENODEV when the
     /// device has been removed; [`Error::NoDevice`], [`Error::Permission`].
     pub fn accept(&self, timeout: Duration) -> Result<(Channel, u32)> {
-        let (connection, node) = self.listener.accept(timeout)?;
-        Ok((Channel::by(connection)?, node))
+        self.listener
+            .accept_as(timeout, |connection, _| Channel::made_of(connection))
     }
 
     /// The listener.

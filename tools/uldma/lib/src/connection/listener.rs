@@ -81,18 +81,26 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::NoDevice`], [`Error::Permission`] when the device cannot be
-    /// opened again; [`Error::System`]: ENOTCONN when the listener ends meanwhile, ENOENT when
+    /// [`Error::Timeout`]; [`Error::NoDevice`], [`Error::Permission`] when a connection is pending, and the
+    /// device cannot be opened again; [`Error::System`]: EMFILE, ENFILE or ENOMEM for the same reason,
+    /// and then the connection stays pending. Only then also, [`Error::System`]: ENOTCONN when the listener ends meanwhile, ENOENT when
     /// no process listens at the port, EPERM when another process listens, ENODEV when the device
     /// has been removed.
     pub fn accept(&self, timeout: Duration) -> Result<(Connection, u32)> {
-        let deadline = Deadline::after(timeout);
-        let connection = Connection::new(self.device.reopen()?, self.offer);
+        self.accept_by(Deadline::after(timeout))
+    }
+
+    fn accept_by(&self, deadline: Deadline) -> Result<(Connection, u32)> {
         let argument = uapi::uldma_conn_accept {
             port: self.port,
             ..Default::default()
         };
         loop {
+            // Before the device is opened: without a connection there is nothing to lack a file for.
+            if poll_until(self.as_fd(), PollFlags::POLLIN, deadline)?.is_empty() {
+                return Err(self.missed(deadline));
+            }
+            let connection = Connection::new(self.device.reopen()?, self.offer);
             match sys::conn_accept(connection.as_fd(), argument) {
                 Ok(answer) => return Ok((connection, answer.out_node)),
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
@@ -101,10 +109,38 @@ impl Listener {
                     return Err(Error::connection(action, errno));
                 }
             }
-            if poll_until(self.as_fd(), PollFlags::POLLIN, deadline)?.is_empty() {
-                return Err(deadline.missed(format!("connection to port {}", self.port)));
+        }
+    }
+
+    /// Accepts connections until one of them can be made what its caller wants. One of which `make` makes
+    /// nothing, or whose peer breaks the rules, or has left, is ended, and the next one is accepted.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Listener::accept`], and all others of `make`.
+    pub(crate) fn accept_as<T>(
+        &self,
+        timeout: Duration,
+        mut make: impl FnMut(Connection, u32) -> Result<Option<T>>,
+    ) -> Result<(T, u32)> {
+        let deadline = Deadline::after(timeout);
+        loop {
+            let (connection, node) = self.accept_by(deadline)?;
+            match make(connection, node) {
+                Ok(Some(made)) => return Ok((made, node)),
+                Ok(None) => {}
+                Err(error) if error.is_of_peer() => {}
+                Err(error) => return Err(error),
+            }
+            // One that is pending is accepted at any time, and a peer may send one after the other.
+            if deadline.is_over() {
+                return Err(self.missed(deadline));
             }
         }
+    }
+
+    fn missed(&self, deadline: Deadline) -> Error {
+        deadline.missed(format!("connection to port {}", self.port))
     }
 
     /// Queries how many connections are pending, and how many were refused.
