@@ -94,6 +94,7 @@ TEST_NAMES = (
     "message_buffered",
     "message_exchange",
     "message_hazard",
+    "message_mute",
     "message_pins",
     "message_put",
     "message_redirect",

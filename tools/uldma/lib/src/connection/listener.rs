@@ -83,9 +83,9 @@ impl Listener {
     ///
     /// [`Error::Timeout`]; [`Error::NoDevice`], [`Error::Permission`] when a connection is pending, and the
     /// device cannot be opened again; [`Error::System`]: EMFILE, ENFILE or ENOMEM for the same reason,
-    /// and then the connection stays pending. Only then also, [`Error::System`]: ENOTCONN when the listener ends meanwhile, ENOENT when
-    /// no process listens at the port, EPERM when another process listens, ENODEV when the device
-    /// has been removed.
+    /// and then the connection stays pending. Of a listener that is no more this tells only then, too: ENOTCONN
+    /// when it ends meanwhile, ENOENT when no process listens at the port, EPERM when another process listens;
+    /// ENODEV when the device has been removed.
     pub fn accept(&self, timeout: Duration) -> Result<(Connection, u32)> {
         self.accept_by(Deadline::after(timeout))
     }

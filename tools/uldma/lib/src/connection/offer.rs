@@ -12,6 +12,8 @@ use crate::sys::uapi;
 
 /// The byte of a stream's private data that says if it takes part in receipts.
 const RECEIPTS: usize = 8;
+/// Bytes of the private data of a side with a ring: its capacity.
+const CAPACITY: usize = 8;
 /// Most bytes of private data.
 const MOST: usize = uapi::ULDMA_CONN_PRIVATE as usize;
 
@@ -127,6 +129,24 @@ impl Offer {
             // Eight bytes always fit.
             private: PrivateData::new(&ring.capacity().to_le_bytes()).unwrap_or_default(),
         }
+    }
+
+    /// Returns the offer with more private data behind that of the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] for more than there is room for.
+    pub(crate) fn with(self, data: &[u8]) -> Result<Self> {
+        Ok(Self {
+            private: PrivateData::new(&[self.private.as_slice(), data].concat())?,
+            ..self
+        })
+    }
+
+    /// Returns the private data behind that of the ring.
+    pub(crate) fn data(&self) -> &[u8] {
+        let private = self.private.as_slice();
+        private.get(CAPACITY..).unwrap_or_default()
     }
 
     /// Returns the capacity of the ring that the side's program uses, which its private data begins with;

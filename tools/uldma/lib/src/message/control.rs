@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The channel of a message connection: handshake, credits, and the end of the peer.
+//! The channel of a message connection between two endpoints: credits, and the end of the peer.
 
-use std::time::Duration;
-
-use super::handshake::Handshake;
 use crate::channel::Channel;
 use crate::error::{Error, Result};
 use crate::ring::Violation;
@@ -12,7 +9,7 @@ use crate::transfer::status::RECORDS;
 use crate::wait::deadline::Deadline;
 use crate::wait::spin::Spin;
 
-/// The channel, and what the two sides have told each other over it.
+/// The channel, and the credits that the two sides have told each other over it.
 #[derive(Debug)]
 pub(super) struct Control {
     /// Buffers that the peer has posted so far.
@@ -23,28 +20,13 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Tells the peer about this side, and returns what it tells.
-    pub(super) fn exchange(
-        mut channel: Channel,
-        own: &Handshake,
-        timeout: Duration,
-    ) -> Result<(Self, Handshake)> {
-        let deadline = Deadline::after(timeout);
-        channel.send(&own.encode(), timeout)?;
-        let mut bytes = [0; Handshake::SIZE];
-        let length = channel.receive(&mut bytes, deadline.left())?;
-        let peer = Handshake::decode(bytes.get(..length).unwrap_or_default())?;
-        let control = Self {
+    /// Takes the channel of two sides that know each other.
+    pub(super) fn new(channel: Channel) -> Self {
+        Self {
             credits: 0,
             told: 0,
             channel,
-        };
-        Ok((control, peer))
-    }
-
-    /// Returns the channel, for messages.
-    pub(super) fn into_channel(self) -> Channel {
-        self.channel
+        }
     }
 
     pub(super) fn set_spin(&mut self, spin: Spin) {

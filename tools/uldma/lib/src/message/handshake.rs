@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The first message over the channel of a message connection: each side names its endpoint.
+//! What the two sides of a message connection tell each other first: each names its endpoint. The side
+//! that connects says so in its private data, so that the other one has nothing to wait for; that answers
+//! by the first message over the channel.
 
 use super::notice::{Named, PutArea};
+use crate::channel::Channel;
 use crate::error::name::Name;
 use crate::error::Result;
 use crate::message::ReceiveTechnique;
 use crate::ring::Violation;
 use crate::transfer::endpoint::EndpointName;
+use crate::wait::deadline::Deadline;
 
-/// What one side sends first: 52 bytes, little-endian.
+/// What one side says first: 52 bytes, little-endian.
 ///
 /// | offset | bytes | field |
 /// | --- | --- | --- |
@@ -59,7 +63,18 @@ impl Handshake {
         bytes
     }
 
-    /// Decodes what the peer sent.
+    /// Waits for the answer of the side that accepts.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Channel::receive`] and [`Handshake::decode`].
+    pub(super) fn receive(channel: &mut Channel, deadline: Deadline) -> Result<Self> {
+        let mut bytes = [0; Self::SIZE];
+        let length = channel.receive(&mut bytes, deadline.left())?;
+        Self::decode(bytes.get(..length).unwrap_or_default())
+    }
+
+    /// Decodes what the peer said.
     ///
     /// # Errors
     ///

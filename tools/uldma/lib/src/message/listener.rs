@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use super::offer;
+use super::handshake::Handshake;
+use super::side::{offer, Side};
 use crate::channel::Channel;
 use crate::connection::Listener;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::message::{MessageConnection, MessageOptions};
-use crate::wait::deadline::Deadline;
 
 /// A listener for message connections.
 #[derive(Debug)]
@@ -37,18 +37,29 @@ impl MessageListener {
         })
     }
 
-    /// Waits for a connection. Returns it with the number of the node that connected.
+    /// Waits for a connection, and for nothing else that its peer does. Returns it with the number of the
+    /// node that connected. A connection whose peer breaks the rules, has left, or has no engine where a
+    /// technique needs one, is ended, and the next one is waited for.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Timeout`]; [`crate::Error::Closed`] when the peer disconnects; [`crate::Error::Violation`] when it
-    /// breaks the rules; those of [`Device::endpoint`] and [`Device::context_with`].
+    /// [`crate::Error::Timeout`]; those of [`crate::connection::Listener::accept`], [`Device::endpoint`] and
+    /// [`Device::context_with`].
     pub fn accept(&self, timeout: Duration) -> Result<(MessageConnection, u32)> {
-        let deadline = Deadline::after(timeout);
-        let (connection, node) = self.listener.accept(timeout)?;
-        let channel = Channel::by(connection)?;
-        let left = deadline.left();
-        let connection = MessageConnection::over(&self.device, channel, node, self.options, left)?;
-        Ok((connection, node))
+        self.listener.accept_as(timeout, |connection, node| {
+            let peer = Handshake::decode(connection.query()?.offer.data())?;
+            let Some(mut channel) = Channel::made_of(connection)? else {
+                return Ok(None);
+            };
+            let side = Side::new(&self.device, node, self.options)?;
+            let has_engine = side.has_engine();
+            // There is room, as it is the first message.
+            channel.send(&side.handshake().encode(), Duration::ZERO)?;
+            match side.connection(channel, node, peer) {
+                // It is the peer that has none.
+                Err(Error::Technique { .. }) if has_engine => Ok(None),
+                made => made.map(Some),
+            }
+        })
     }
 }

@@ -2,10 +2,11 @@
 
 //! Message connections: messages between two endpoints, by the technique of the program's choice.
 //!
-//! A channel, which is two rings in the window, carries what the two sides have to know: first the
-//! names of the endpoints, then *credits*, the number of buffers that the receiver has posted so
-//! far. It also notifies each side of the other one's end. The devices move the messages (`engine`);
-//! without an engine, the processors do, through two more rings in the window (`window`).
+//! The side that connects names its endpoint in the private data of the connection. A channel, which is
+//! two rings in the window, carries what the two sides have to know besides: first the answer of the side
+//! that accepts, then *credits*, the number of buffers that the receiver has posted so far. It also
+//! notifies each side of the other one's end. The devices move the messages (`engine`); without an engine,
+//! the processors do, through two more rings in the window (`window`).
 
 mod begun;
 mod buffered;
@@ -21,6 +22,7 @@ mod options;
 mod put_memory;
 mod receiving;
 mod sending;
+mod side;
 mod technique;
 mod window;
 mod window_slots;
@@ -28,53 +30,28 @@ mod window_slots;
 use std::ops::Range;
 use std::time::Duration;
 
-use nix::errno::Errno;
-
 pub use self::buffered::{BufferedReceiver, BufferedSender};
-use self::control::Control;
 pub use self::copied::Copied;
 use self::engine::Engine;
-use self::exchange::Exchanges;
 pub use self::exchange::{ExchangeStats, Fallbacks};
 use self::handshake::Handshake;
 pub use self::listener::MessageListener;
 pub use self::notice::{Put, PutArea};
 pub use self::options::MessageOptions;
-use self::put_memory::Inbound;
 pub use self::receiving::Redirections;
 pub use self::sending::{Sent, SentBuffer};
+use self::side::{offer, Side};
 pub use self::technique::{ReceiveTechnique, SendTechnique};
 use self::window::Window;
-use self::window_slots::Pio;
 use crate::channel::Channel;
-use crate::connection::{ConnectOptions, ConnectionKind, Offer};
+use crate::connection::ConnectOptions;
 use crate::device::Device;
 use crate::error::peer::Peer;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::region::{Region, Registered};
-use crate::ring::{Geometry, Violation};
-use crate::transfer::endpoint::{Endpoint, EndpointName};
 use crate::wait::deadline::Deadline;
 use crate::wait::spin::Spin;
-
-/// Bytes of each ring of the channel.
-const CONTROL: u64 = 4096;
-/// Version of what the two sides tell each other over the channel.
-const VERSION: u16 = 5;
-
-/// Returns the offer of the connection of the channel. Its ring carries the messages, too, where the device
-/// matches none.
-fn offer(device: &Device, options: &MessageOptions) -> Result<Offer> {
-    let query = device.query()?;
-    let (_, most_endpoints) = query.user.endpoints;
-    let capacity = match most_endpoints {
-        0 => Window::capacity(options.piece(query.page_size, query.max_transfer)),
-        _ => CONTROL,
-    };
-    let ring = Geometry::of(capacity).ok_or_else(|| Error::capacity(capacity))?;
-    Ok(Offer::of_ring(ConnectionKind::MESSAGE, VERSION, ring))
-}
 
 /// The reason for which a call is refused where messages go through the window.
 const NO_ENGINE: &str = "messages go through the window: use send and receive";
@@ -111,14 +88,15 @@ enum Path {
 }
 
 impl MessageConnection {
-    /// Connects to a [`MessageListener`] at that port of a peer. [`ConnectOptions::offer`] is not used.
+    /// Connects to a [`MessageListener`] at that port of a peer, and waits until its program has
+    /// accepted. [`ConnectOptions::offer`] is not used.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN when
-    /// the link is down; [`Error::Timeout`]; [`Error::OtherKind`] when the
-    /// process listens for other connections; [`Error::Closed`] when the other side ends;
-    /// [`Error::Violation`] when it breaks the rules; [`Error::Technique`] for a technique that
+    /// [`crate::Error::System`]: ECONNREFUSED when no process listens or the backlog is full, ENOTCONN when
+    /// the link is down; [`crate::Error::Timeout`]; [`crate::Error::OtherKind`] when the
+    /// process listens for other connections; [`crate::Error::Closed`] when the other side ends;
+    /// [`crate::Error::Violation`] when it breaks the rules; [`crate::Error::Technique`] for a technique that
     /// cannot be used, also when the peer has no engine.
     pub fn connect(
         device: &Device,
@@ -129,61 +107,13 @@ impl MessageConnection {
     ) -> Result<Self> {
         options.check()?;
         let deadline = Deadline::after(connect.timeout);
-        let offer = offer(device, &options)?;
+        let side = Side::new(device, node, options)?;
+        let offer = offer(device, &options)?.with(&side.handshake().encode())?;
         let connect = ConnectOptions { offer, ..connect };
         let connection = device.connect(Peer::node(node), port, connect)?;
-        let channel = Channel::by(connection)?;
-        Self::over(device, channel, node, options, deadline.left())
-    }
-
-    /// Makes the connection over a channel to `node`.
-    fn over(
-        device: &Device,
-        channel: Channel,
-        node: u32,
-        options: MessageOptions,
-        timeout: Duration,
-    ) -> Result<Self> {
-        let deadline = Deadline::after(timeout);
-        let exchanges = Exchanges::new(device, options.exchange_from);
-        let device = device.reopen()?;
-        let query = device.query()?;
-        // A device that cannot reach the window leaves `PIO` to the processors.
-        let endpoint = match Pio::new(&device, Peer::node(node), &options)? {
-            Some(pio) => endpoint(&device, query.max_transfer)?.map(|it| (it, pio)),
-            None => None,
-        };
-        let name = endpoint.as_ref().map(|(it, _)| it.name());
-        let inbound = match endpoint {
-            Some(_) => Inbound::new(&device, node, &options)?,
-            None => None,
-        };
-        let own = Handshake {
-            receiving: options.receiving,
-            piece: options.piece(query.page_size, query.max_transfer),
-            endpoint: name.unwrap_or_else(|| no_endpoint(query.node)),
-            through_window: name.is_none(),
-            inbound: inbound.as_ref().map(Inbound::named),
-        };
-        let (control, peer) = Control::exchange(channel, &own, timeout)?;
-        if peer.endpoint.node != node {
-            return Err(Violation::Handshake.into());
-        }
-        let both = (&own, &peer);
-        let path = match endpoint.filter(|_| !peer.through_window) {
-            Some((endpoint, pio)) => {
-                let ends = (endpoint, pio, control);
-                let engine =
-                    Engine::new(device, exchanges, inbound, ends, both, options, deadline)?;
-                Path::Engine(Box::new(engine))
-            }
-            None => {
-                options.check_window()?;
-                let window = Window::new(device, control.into_channel(), both, &options);
-                Path::Window(Box::new(window))
-            }
-        };
-        Ok(Self { path })
+        let mut channel = Channel::by(connection)?;
+        let peer = Handshake::receive(&mut channel, deadline)?;
+        side.connection(channel, node, peer)
     }
 
     /// Returns the open file that memory for this connection can be registered with.
@@ -198,7 +128,7 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Technique`] for a technique that cannot be used.
+    /// [`crate::Error::Technique`] for a technique that cannot be used.
     pub fn set_sending(&mut self, technique: SendTechnique) -> Result<()> {
         match &mut self.path {
             Path::Engine(engine) => engine.set_sending(technique),
@@ -220,12 +150,13 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when the peer has posted no buffer in time, [`Error::Transfer`],
-    /// [`Error::TooLong`] when the peer receives into posted buffers and the message is longer than
-    /// a slot; [`Error::Torn`] after a message that was sent in part; [`Error::Closed`],
-    /// [`Error::LinkDown`], [`Error::Technique`] for a technique that needs memory of another kind,
-    /// [`Error::System`]: those of registering. After [`Error::Timeout`] by `V2P_DMA` the device may
-    /// still read the memory, and send what is there, until [`MessageConnection::flush`].
+    /// [`crate::Error::Timeout`] when the peer has posted no buffer in time,
+    /// [`crate::Error::Transfer`], [`crate::Error::TooLong`] when the peer receives into posted buffers
+    /// and the message is longer than a slot; [`crate::Error::Torn`] after a message that was sent in
+    /// part; [`crate::Error::Closed`], [`crate::Error::LinkDown`], [`crate::Error::Technique`] for a
+    /// technique that needs memory of another kind, [`crate::Error::System`]: those of registering.
+    /// After [`crate::Error::Timeout`] by `V2P_DMA` the device may still read the memory, and send what
+    /// is there, until [`MessageConnection::flush`].
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
         match &mut self.path {
             Path::Engine(engine) => engine.send(message, timeout),
@@ -238,10 +169,10 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when the peer has posted no buffer in time, [`Error::Range`],
-    /// [`Error::Refused`] when the region is not readable, [`Error::Closed`], [`Error::LinkDown`],
-    /// [`Error::Torn`]. The device may still read some of the memory until
-    /// [`MessageConnection::flush`].
+    /// [`crate::Error::Timeout`] when the peer has posted no buffer in time, [`crate::Error::Range`],
+    /// [`crate::Error::Refused`] when the region is not readable, [`crate::Error::Closed`],
+    /// [`crate::Error::LinkDown`], [`crate::Error::Torn`]. The device may still read some of the memory
+    /// until [`MessageConnection::flush`].
     pub fn start(
         &mut self,
         region: &impl Registered,
@@ -255,7 +186,7 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Transfer`] when the message failed.
+    /// [`crate::Error::Transfer`] when the message failed.
     pub fn is_sent(&mut self, sent: &Sent) -> Result<bool> {
         self.sending_engine()?.is_sent(sent)
     }
@@ -264,7 +195,7 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed.
+    /// [`crate::Error::Timeout`]; [`crate::Error::Transfer`] when the message failed.
     pub fn wait_sent(&mut self, sent: &Sent, timeout: Duration) -> Result<()> {
         self.sending_engine()?.wait_sent(sent, timeout)
     }
@@ -274,9 +205,9 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// Those of [`Device::register`]; [`Error::Timeout`] when the peer has posted no buffer in time,
-    /// [`Error::Closed`], [`Error::LinkDown`]. The buffer is freed, when the device has read what it was
-    /// given of it.
+    /// Those of [`Device::register`]; [`crate::Error::Timeout`] when the peer has posted no buffer in
+    /// time, [`crate::Error::Closed`], [`crate::Error::LinkDown`]. The buffer is freed, when the device
+    /// has read what it was given of it.
     pub fn send_buffer(&mut self, buffer: Buffer, timeout: Duration) -> Result<SentBuffer> {
         self.sending_engine()?.send_buffer(buffer, timeout)
     }
@@ -285,8 +216,8 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::Transfer`] when the message failed. The buffer is freed, when the
-    /// device has read it.
+    /// [`crate::Error::Timeout`]; [`crate::Error::Transfer`] when the message failed. The buffer is
+    /// freed, when the device has read it.
     pub fn reclaim(&mut self, message: SentBuffer, timeout: Duration) -> Result<Buffer> {
         self.sending_engine()?.reclaim(message, timeout)
     }
@@ -307,8 +238,8 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the peer's memory has no such part; [`Error::Technique`] when the peer
-    /// receives otherwise, and for `DIRECT_DMA`; those of [`MessageConnection::send`].
+    /// [`crate::Error::Range`] when the peer's memory has no such part; [`crate::Error::Technique`]
+    /// when the peer receives otherwise, and for `DIRECT_DMA`; those of [`MessageConnection::send`].
     pub fn put(&mut self, message: &[u8], offset: u64, timeout: Duration) -> Result<()> {
         self.sending_engine()?.put(message, offset, timeout)
     }
@@ -318,8 +249,8 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// Those of [`MessageConnection::start`]; [`Error::Range`] when the peer's memory has no such
-    /// part; [`Error::Technique`] when the peer receives otherwise.
+    /// Those of [`MessageConnection::start`]; [`crate::Error::Range`] when the peer's memory has no such
+    /// part; [`crate::Error::Technique`] when the peer receives otherwise.
     pub fn start_put(
         &mut self,
         region: &impl Registered,
@@ -346,9 +277,9 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::Closed`] after the last put, [`Error::LinkDown`];
-    /// [`Error::Violation`] when the peer names a place outside of the memory, which ends the
-    /// connection; [`Error::Technique`] when messages arrive otherwise.
+    /// [`crate::Error::Timeout`], [`crate::Error::Closed`] after the last put, [`crate::Error::LinkDown`];
+    /// [`crate::Error::Violation`] when the peer names a place outside of the memory, which ends the
+    /// connection; [`crate::Error::Technique`] when messages arrive otherwise.
     pub fn receive_put(&mut self, timeout: Duration) -> Result<Put> {
         self.receiving_engine()?.receive_put(timeout)
     }
@@ -357,7 +288,7 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::Transfer`] of a message by `COPY_DMA` that failed and was not
+    /// [`crate::Error::Timeout`]; [`crate::Error::Transfer`] of a message by `COPY_DMA` that failed and was not
     /// reported.
     pub fn flush(&mut self, timeout: Duration) -> Result<()> {
         match &mut self.path {
@@ -371,8 +302,8 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Technique`] when slots receive the messages; [`Error::Refused`] while 64 buffers are
-    /// posted; those of [`Device::register`]. The buffer is freed.
+    /// [`crate::Error::Technique`] when slots receive the messages; [`crate::Error::Refused`] while 64
+    /// buffers are posted; those of [`Device::register`]. The buffer is freed.
     pub fn post(&mut self, buffer: Buffer) -> Result<()> {
         self.receiving_engine()?.post(buffer)
     }
@@ -382,8 +313,9 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::Transfer`] when the message failed, [`Error::Closed`] after the
-    /// last message, [`Error::LinkDown`], [`Error::Technique`] when slots receive the messages.
+    /// [`crate::Error::Timeout`], [`crate::Error::Transfer`] when the message failed,
+    /// [`crate::Error::Closed`] after the last message, [`crate::Error::LinkDown`],
+    /// [`crate::Error::Technique`] when slots receive the messages.
     pub fn receive_buffer(&mut self, timeout: Duration) -> Result<(Buffer, usize)> {
         self.receiving_engine()?.receive_buffer(timeout)
     }
@@ -393,9 +325,10 @@ impl MessageConnection {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], [`Error::TooLong`] when `target` is too short (the message is discarded),
-    /// [`Error::Transfer`] when the message failed, [`Error::Closed`] after the last message,
-    /// [`Error::LinkDown`], [`Error::Technique`] when buffers have to be posted.
+    /// [`crate::Error::Timeout`], [`crate::Error::TooLong`] when `target` is too short (the message is
+    /// discarded), [`crate::Error::Transfer`] when the message failed, [`crate::Error::Closed`] after
+    /// the last message, [`crate::Error::LinkDown`], [`crate::Error::Technique`] when buffers have to
+    /// be posted.
     pub fn receive(&mut self, target: &mut [u8], timeout: Duration) -> Result<usize> {
         match &mut self.path {
             Path::Engine(engine) => engine.receive(target, timeout),
@@ -439,24 +372,5 @@ impl MessageConnection {
             Path::Engine(engine) => Ok(engine),
             Path::Window(window) => Err(window.receiving().refused(NO_ENGINE)),
         }
-    }
-}
-
-/// Creates an endpoint; none if the device has no engine.
-fn endpoint(device: &Device, most: u64) -> Result<Option<Endpoint>> {
-    // With credits, no message has to wait for its buffer.
-    let is_missing = |error: &Error| error.errno() == Some(Errno::EOPNOTSUPP);
-    match device.endpoint(most, Duration::ZERO) {
-        Err(error) if is_missing(&error) => Ok(None),
-        other => other.map(Some),
-    }
-}
-
-/// Returns the name of a side without an endpoint.
-fn no_endpoint(node: u32) -> EndpointName {
-    EndpointName {
-        node,
-        index: 0,
-        generation: 0,
     }
 }

@@ -3,6 +3,10 @@
 //! The memory of `DIRECT_DMA` at the receiver, into which the sender puts bytes: on the receiver's side
 //! a region that is exported, on the sender's its import and the notices of what is put there.
 
+use std::time::Duration;
+
+use nix::errno::Errno;
+
 use super::notice::{Named, Put, PutArea};
 use super::options::MessageOptions;
 use crate::device::Device;
@@ -16,7 +20,6 @@ use crate::region::export::Import;
 use crate::region::{Region, Registered};
 use crate::ring::Violation;
 use crate::transfer::status::RECORDS;
-use crate::wait::deadline::Deadline;
 
 /// The memory into which the peer puts bytes, and the name by which it imports it.
 #[derive(Debug)]
@@ -66,43 +69,57 @@ impl Inbound {
 /// The memory of the peer, and the notices of what is put there.
 #[derive(Debug)]
 pub(super) struct Outbound {
-    import: Import,
-    area: PutArea,
+    named: Named,
+    /// None before the first put.
+    import: Option<Import>,
     /// Notices, one for each send that can be under way.
     notices: Region,
 }
 
 impl Outbound {
-    /// Imports what the peer `node` has exported.
-    pub(super) fn new(
-        device: &Device,
-        node: u32,
-        Named { name, area }: Named,
-        deadline: Deadline,
-    ) -> Result<Self> {
-        let peer = Peer::node(node);
-        let import = device.import_from(peer, name, Access::Write, deadline.left())?;
-        // The peer says in the handshake how long it is.
-        if import.length() != area.bytes {
-            return Err(Violation::Handshake.into());
-        }
+    /// Prepares puts into what the peer has exported.
+    pub(super) fn new(device: &Device, named: Named) -> Result<Self> {
         let count = usize::try_from(RECORDS).unwrap_or(usize::MAX);
         let notices = Buffer::new(count.saturating_mul(Put::NOTICE))?;
         Ok(Self {
-            import,
-            area,
+            named,
+            import: None,
             notices: device.register(notices, Access::Read)?,
         })
     }
 
-    /// Returns what the peer says about its memory.
-    pub(super) fn area(&self) -> PutArea {
-        self.area
+    /// Imports the memory of `peer`, unless that has happened. Returns its index in the table of this
+    /// node's device; none if the kernel of the peer does not answer for so long.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Violation`] when the peer does not export what it has named in the handshake, or has ended.
+    pub(super) fn import(
+        &mut self,
+        device: &Device,
+        peer: Peer,
+        slice: Duration,
+    ) -> Result<Option<u32>> {
+        if self.import.is_none() {
+            let Named { name, area } = self.named;
+            let found = device.import_exported(peer, name, Access::Write, slice);
+            let found = found.map_err(|error| match error.errno() {
+                Some(Errno::ENOENT | Errno::EACCES | Errno::ENOTCONN) => {
+                    Violation::Handshake.into()
+                }
+                _ => error,
+            })?;
+            if found.as_ref().is_some_and(|it| it.length() != area.bytes) {
+                return Err(Violation::Handshake.into());
+            }
+            self.import = found;
+        }
+        Ok(self.import.as_ref().map(Import::index))
     }
 
-    /// Returns the index of the peer's memory in the table of this node's device.
-    pub(super) fn index(&self) -> u32 {
-        self.import.index()
+    /// Returns what the peer says about its memory.
+    pub(super) fn area(&self) -> PutArea {
+        self.named.area
     }
 
     /// Writes a notice at an offset of the notices, and returns the place to send it from: the index of

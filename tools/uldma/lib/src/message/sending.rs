@@ -141,11 +141,11 @@ struct UnderWay {
 pub(super) enum Target {
     /// To the next buffer that the peer has posted.
     Posted,
-    /// To this offset of the peer's memory.
-    Place(u64),
+    /// To the peer's memory: the index of its region, and an offset there.
+    Place(u32, u64),
 }
 
-/// The same, with the objects of the device.
+/// The same, with the endpoint.
 #[derive(Debug)]
 pub(super) enum Destination<'engine> {
     /// To the peer of this endpoint.
@@ -239,6 +239,11 @@ impl Sender {
             failed: None,
             torn: false,
         }
+    }
+
+    /// Returns true if the peer takes no message in pieces, since its program posts the buffers.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// Returns the pieces of a message that the device reads from the program's memory.

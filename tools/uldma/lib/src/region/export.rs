@@ -164,18 +164,52 @@ impl Device {
         access: Access,
         timeout: Duration,
     ) -> Result<Import> {
-        let answer = retry_lookup("region", name, timeout, |timeout_ns| {
-            let argument = uapi::uldma_region_import {
-                flags: access.flags(),
-                name: name.get(),
-                timeout_ns,
-                peer: peer.field(),
-                ..Default::default()
-            };
-            sys::region_import(self.as_fd(), argument)
-        })
-        .map_err(|error| self.about_peer(peer, error))?;
-        Ok(Import {
+        let ask = |timeout_ns| self.ask_for_region(peer, name, access, timeout_ns);
+        let answer = retry_lookup("region", name, timeout, ask)
+            .map_err(|error| self.about_peer(peer, error))?;
+        Ok(self.imported(access, &answer))
+    }
+
+    /// Imports the region that a peer has exported under `name` before. None if it has not answered within
+    /// `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: ENOENT when the peer does not export it, EACCES when the export allows less than
+    /// `access`, ENOTCONN when there is no peer.
+    pub(crate) fn import_exported(
+        &self,
+        peer: Peer,
+        name: Name,
+        access: Access,
+        timeout: Duration,
+    ) -> Result<Option<Import>> {
+        match self.ask_for_region(peer, name, access, nanoseconds(timeout)) {
+            Ok(answer) => Ok(Some(self.imported(access, &answer))),
+            Err(Errno::ETIMEDOUT | Errno::EINTR) => Ok(None),
+            Err(errno) => Err(Error::lookup("region", name, timeout, errno)),
+        }
+    }
+
+    fn ask_for_region(
+        &self,
+        peer: Peer,
+        name: Name,
+        access: Access,
+        timeout_ns: u64,
+    ) -> std::result::Result<uapi::uldma_region_import, Errno> {
+        let argument = uapi::uldma_region_import {
+            flags: access.flags(),
+            name: name.get(),
+            timeout_ns,
+            peer: peer.field(),
+            ..Default::default()
+        };
+        sys::region_import(self.as_fd(), argument)
+    }
+
+    fn imported(&self, access: Access, answer: &uapi::uldma_region_import) -> Import {
+        Import {
             entry: Entry {
                 device: self.clone(),
                 handle: answer.out_handle,
@@ -187,7 +221,7 @@ impl Device {
                 shadow_length: answer.out_shadow_length,
                 ended: AtomicBool::new(false),
             },
-        })
+        }
     }
 }
 

@@ -83,7 +83,7 @@ impl Engine {
         for piece in pieces {
             let pushed = self.wait_for(target, deadline).and_then(|()| {
                 let place = (index, offset + piece.offset);
-                let to = destination(&self.endpoint, self.outbound.as_ref(), target);
+                let to = destination(&self.endpoint, target);
                 self.sender.push_at(&self.context, to, place, piece)
             });
             match pushed {

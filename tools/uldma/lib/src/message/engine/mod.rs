@@ -20,6 +20,7 @@ use super::put_memory::{Inbound, Outbound};
 use super::receiving::{Receiver, Redirections};
 use super::sending::{Destination, Sender, Target};
 use super::window_slots::{Pio, WindowSlots};
+use crate::channel::Channel;
 use crate::device::Device;
 use crate::error::peer::Peer;
 use crate::error::{Error, Result};
@@ -60,20 +61,19 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Makes the connection between `endpoint` and that of the peer, whose sides have told each
-    /// other `own` and `peer`. What it needs of the window is in `pio`.
+    /// other `own` and `peer`. What it needs of the window is in `pio`. Nothing is sent before the first
+    /// credits, so that this need not wait for the peer's program.
     ///
     /// # Errors
     ///
     /// Those of [`Device::context_with`], [`Device::register`] and [`Endpoint::connect`];
-    /// [`Error::Timeout`]; [`Error::Closed`] when the peer ends.
+    /// [`Error::Violation`] when the peer names no memory, and receives into it.
     pub(super) fn new(
         device: Device,
-        exchanges: Exchanges,
-        inbound: Option<Inbound>,
-        (endpoint, pio, control): (Endpoint, Pio, Control),
+        (exchanges, inbound): (Exchanges, Option<Inbound>),
+        (endpoint, pio, channel): (Endpoint, Pio, Channel),
         (own, peer): (&Handshake, &Handshake),
         options: MessageOptions,
-        deadline: Deadline,
     ) -> Result<Self> {
         let most = device.query()?.max_transfer;
         let context = device.context_with(Method::Queue, ContextOptions::default())?;
@@ -108,12 +108,11 @@ impl Engine {
         };
         endpoint.connect(peer.endpoint)?;
         let whole = peer.receiving == ReceiveTechnique::V2pDma;
-        let outbound = match (peer.receiving, peer.inbound) {
-            (ReceiveTechnique::DirectDma, None) => return Err(Violation::Handshake.into()),
-            (_, area) => area
-                .map(|area| Outbound::new(&device, peer.endpoint.node, area, deadline))
-                .transpose()?,
-        };
+        if peer.receiving == ReceiveTechnique::DirectDma && peer.inbound.is_none() {
+            return Err(Violation::Handshake.into());
+        }
+        let outbound = peer.inbound.map(|named| Outbound::new(&device, named));
+        let outbound = outbound.transpose()?;
         let piece = match outbound {
             Some(_) => most,
             None => peer.piece.min(most),
@@ -133,17 +132,13 @@ impl Engine {
             spin: Spin::Adaptive,
             device,
             peer: Peer::node(peer.endpoint.node),
-            control,
+            control: Control::new(channel),
         };
         if let Some(slots) = pio.sending {
             connection.sender.set_window_slots(slots);
         }
         connection.post_slots()?;
         connection.control.tell(connection.endpoint.posted())?;
-        // Slots are posted before the first credits; buffers when the peer's program does.
-        while !whole && connection.control.credits() == 0 {
-            connection.control.wait(deadline)?;
-        }
         Ok(connection)
     }
 
@@ -197,7 +192,7 @@ impl Engine {
         match target {
             Target::Posted => self.wait_room(deadline),
             // The put has a credit for its notice.
-            Target::Place(_) => self.wait_queue(deadline),
+            Target::Place(..) => self.wait_queue(deadline),
         }
     }
 
@@ -206,10 +201,15 @@ impl Engine {
     fn wait_room(&mut self, deadline: Deadline) -> Result<()> {
         self.harvest()?;
         self.sender.check_torn()?;
-        if !self.options.without_credits {
-            while self.control.credits() <= self.sender.sent {
-                self.control.wait(deadline)?;
-            }
+        // The first credits also say that the peer's endpoint is connected. Slots are posted before;
+        // buffers when the peer's program does.
+        let needed = match self.options.without_credits {
+            true if self.sender.is_whole() => None,
+            true => Some(0),
+            false => Some(self.sender.sent),
+        };
+        while needed.is_some_and(|needed| self.control.credits() <= needed) {
+            self.control.wait(deadline)?;
         }
         self.wait_queue(deadline)
     }
@@ -265,14 +265,10 @@ impl Engine {
     }
 }
 
-/// Names the objects of the device for `target`.
-fn destination<'engine>(
-    endpoint: &'engine Endpoint,
-    outbound: Option<&Outbound>,
-    target: Target,
-) -> Destination<'engine> {
-    match (target, outbound) {
-        (Target::Place(offset), Some(outbound)) => Destination::Place(outbound.index(), offset),
-        _ => Destination::Posted(endpoint),
+/// Returns where a message to `target` goes.
+fn destination(endpoint: &Endpoint, target: Target) -> Destination<'_> {
+    match target {
+        Target::Place(region, offset) => Destination::Place(region, offset),
+        Target::Posted => Destination::Posted(endpoint),
     }
 }

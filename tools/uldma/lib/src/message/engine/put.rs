@@ -23,6 +23,7 @@ use crate::region::{Region, Registered};
 use crate::ring::Violation;
 use crate::transfer::status::RECORDS;
 use crate::wait::deadline::Deadline;
+use crate::wait::wakeup::LONGEST_SLEEP;
 
 /// The reason for which a call is refused where the sender names places.
 const PLACES: &str = "the sender names the place: use put and receive_put";
@@ -72,11 +73,9 @@ impl Engine {
 
     /// Waits for the credit of a put, so that a put whose bytes have arrived can be noticed.
     fn begin_put(&mut self, offset: u64, length: u64, deadline: Deadline) -> Result<Target> {
-        let Some(PutArea { bytes: size, .. }) = self.outbound() else {
-            return Err(
-                ReceiveTechnique::DirectDma.refused("the peer receives by another technique")
-            );
-        };
+        let refused =
+            || ReceiveTechnique::DirectDma.refused("the peer receives by another technique");
+        let PutArea { bytes: size, .. } = self.outbound().ok_or_else(refused)?;
         if offset.checked_add(length).is_none_or(|end| end > size) {
             return Err(Error::Range {
                 offset,
@@ -86,7 +85,34 @@ impl Engine {
         }
         self.begin_message()?;
         self.wait_room(deadline)?;
-        Ok(Target::Place(offset))
+        // Only now, as the kernel of the peer may take its time to answer.
+        let region = self.import(deadline)?;
+        Ok(Target::Place(region, offset))
+    }
+
+    /// Imports the peer's memory, unless that has happened, and returns the index of its region. An attempt
+    /// without time gives the peer's kernel some.
+    fn import(&mut self, deadline: Deadline) -> Result<u32> {
+        loop {
+            let slice = match deadline.left() {
+                Duration::ZERO => LONGEST_SLEEP,
+                left => left.min(LONGEST_SLEEP),
+            };
+            let outbound = self.outbound.as_mut().ok_or(Violation::Handshake)?;
+            let found = outbound.import(&self.device, self.peer, slice);
+            if let Ok(Some(region)) = found {
+                return Ok(region);
+            }
+            // The end of the peer comes first, if that is the reason.
+            self.control.check_peer()?;
+            if let Err(Error::Violation(_)) = found {
+                self.control.abandon(Violation::Handshake);
+            }
+            found?;
+            if deadline.is_over() {
+                return Err(deadline.missed("answer of the peer's kernel"));
+            }
+        }
     }
 
     /// Sends the notice of what was copied to `target`, if that is a place. `sent` is the message
@@ -98,7 +124,7 @@ impl Engine {
         sent: Option<Sent>,
         deadline: Deadline,
     ) -> Result<Option<Sent>> {
-        let Target::Place(offset) = target else {
+        let Target::Place(_, offset) = target else {
             return Ok(sent);
         };
         // Bytes that no notice follows would be noticed with the next put.

@@ -86,7 +86,7 @@ impl Engine {
         }
         self.wait_for(target, deadline)?;
         let bytes = part(message, piece).ok_or(Refusal::Bounds)?;
-        let to = destination(&self.endpoint, self.outbound.as_ref(), target);
+        let to = destination(&self.endpoint, target);
         self.sender
             .push_copy(&self.context, to, (bytes, via), piece)
     }
@@ -168,7 +168,7 @@ impl Engine {
         for piece in self.sender.pieces(length)? {
             let pushed = self.wait_for(target, deadline).and_then(|()| {
                 let place = (region, start);
-                let to = destination(&self.endpoint, self.outbound.as_ref(), target);
+                let to = destination(&self.endpoint, target);
                 self.sender
                     .push_from(&self.context, to, place, piece, sent.take())
             });
