@@ -14,7 +14,7 @@ pub struct Consumer {
     /// Taken, as last published.
     published: Counts,
     /// Records below this one can be taken, if they have no data lines, before that has to be published;
-    /// none can after a failure.
+    /// none can after a failure, or by a side that sleeps.
     quick: u64,
     /// Flags of the published word.
     flags: u64,
@@ -194,14 +194,17 @@ impl Consumer {
         Ok(Some(length as usize))
     }
 
-    /// Publishes how much was taken when that is due. Returns whether to ring the peer's doorbell.
+    /// Publishes how much was taken when that is due: with each quarter of the ring, and at once by a side
+    /// that has published that it sleeps, which need not come back to say more. Returns whether to ring the
+    /// peer's doorbell.
     fn release_when_due(
         &mut self,
         inbound: &impl Inbound,
         outbound: &impl Outbound,
     ) -> Result<bool, RingError> {
         let room = self.geometry.room();
-        let is_due = self.taken.records - self.published.records >= quarter(room.records)
+        let is_due = self.is_asleep()
+            || self.taken.records - self.published.records >= quarter(room.records)
             || self.taken.lines - self.published.lines >= quarter(room.lines);
         if !is_due {
             return Ok(false);
@@ -307,9 +310,11 @@ impl Consumer {
     fn say(&mut self, outbound: &impl Outbound, flags: u64) {
         self.flags = flags;
         self.published = self.taken;
-        if self.failed.is_none() {
-            self.quick = self.taken.records + quarter(self.geometry.room().records) - 1;
-        }
+        let quick = self.taken.records + quarter(self.geometry.room().records) - 1;
+        self.quick = match flags & ASLEEP {
+            0 if self.failed.is_none() => quick,
+            _ => 0,
+        };
         if !self.abandoned {
             // From this store on the peer may overwrite what was taken.
             outbound.release(TAKEN, self.taken.word() | flags);

@@ -13,7 +13,11 @@ use uldma::ring::{Consumer, Geometry, Inbound, Outbound, Producer, Pushed, RingE
 
 /// Four heads, so that what was taken is published with each record.
 fn ends() -> (Producer, Consumer) {
-    let ring = Geometry::new(4, 8).unwrap();
+    ends_of(4, 8)
+}
+
+fn ends_of(heads: u64, lines: u64) -> (Producer, Consumer) {
+    let ring = Geometry::new(heads, lines).unwrap();
     (Producer::new(ring), Consumer::new(ring))
 }
 
@@ -257,6 +261,39 @@ fn a_peer_is_idle_that_sleeps_and_has_taken_all() {
     assert!(producer.peer_is_idle(&left));
     consumer.awake(&right);
     assert!(!consumer.is_asleep() && !producer.peer_is_idle(&left));
+}
+
+/// The driver's tick takes messages while its worker sleeps; the worker that the doorbell woke may find
+/// nothing left, and sleep on.
+#[test]
+fn what_is_taken_by_a_side_that_has_said_it_sleeps_is_published_at_once() {
+    let (a, b) = (Segment::default(), Segment::default());
+    let (left, right) = (TracedSide::new(&a, &b), TracedSide::new(&b, &a));
+    let (mut producer, mut consumer) = ends_of(64, 64);
+    let mut target = [0; 128];
+    consumer.sleep(&right, &right);
+    for message in [&[7; 8][..], &[7; 72]] {
+        producer.push(&left, &left, message).unwrap();
+        assert!(!producer.peer_is_idle(&left));
+        assert_eq!(consumer.pop_short(&right, &mut target, 1), None);
+        consumer.pop(&right, &right, &mut target).unwrap();
+        assert!(producer.peer_is_idle(&left));
+    }
+    for _ in 0..2 {
+        producer.push(&left, &left, &[7; 8]).unwrap();
+    }
+    consumer
+        .pop_batch(&right, &right, &mut target, 2, |_| ())
+        .unwrap();
+    assert!(producer.peer_is_idle(&left));
+    // One that is awake publishes when a quarter of the ring was taken.
+    consumer.awake(&right);
+    right.seen();
+    producer.push(&left, &left, &[7; 8]).unwrap();
+    assert_eq!(consumer.pop_short(&right, &mut target, 1), Some(8));
+    producer.push(&left, &left, &[7; 72]).unwrap();
+    consumer.pop(&right, &right, &mut target).unwrap();
+    assert!(!right.seen().contains(&Release(TAKEN)));
 }
 
 #[test]
