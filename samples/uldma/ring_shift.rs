@@ -30,7 +30,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let path = std::env::var_os("ULDMA_DEVICE").unwrap_or("/dev/uldma0".into());
     let device = Device::open_path(path)?;
-    let sending: SendTechnique = technique.parse()?;
+    // This one is the receiver's alone.
+    let sending = match technique.as_str() {
+        "redirect" => SendTechnique::CopyDma,
+        other => other.parse()?,
+    };
     let options = MessageOptions {
         sending,
         receiving: technique.parse()?,

@@ -41,7 +41,7 @@ TIMED_OUT = 4
 PEER = 6
 FIFO = "/tmp/messages"
 SENT = "/tmp/sent-late"
-LATE = 30 * 4096
+LATE = 100 << 10
 # Bytes per second of an engine that is slower than any node, and what it moves.
 SLOW = 4_000_000
 SLOT = 64 << 10
@@ -337,13 +337,13 @@ def a_sender_waits_for_a_late_receiver(pair: Cluster) -> None:
     a.node.check(f"head -c {LATE} /dev/urandom >{SENT}", TIMEOUT)
     for technique in RECEIVING:
         b.node.check(f"rm -f {FIFO}; mkfifo {FIFO}")
-        recv = b.command(f"recv {PORT} {LIMIT} --technique {technique} --slot 4K --slots 32")
+        recv = b.command(f"recv {PORT} {LIMIT} --technique {technique} --slot 4K --slots 64")
         # Messages wait in slots until the output is read.
         receiver = b.node.spawn(f"{recv} >{FIFO}")
         holder = b.node.spawn(f"exec 3<>{FIFO}; echo open; kill -STOP $$")
         holder.wait_output("open", TIMEOUT)
         # More than a pipe holds, less than pipe and slots.
-        options = f"{LIMIT} --wait --message 4K --slot 4K"
+        options = f"{LIMIT} --wait --message 1K --slot 4K"
         sender = a.spawn(f"send {b.number} {PORT} {options} <{SENT}")
         try:
             found = b.node.check(f"head -c {LATE} {FIFO} | sha256sum", TIMEOUT)

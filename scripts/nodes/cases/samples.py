@@ -130,7 +130,7 @@ def ring_shift(pair: Cluster) -> None:
     ends = endpoints.of(pair)[:2]
     endpoints.wait_up(ends)
     has_engine = pair.config.backends == (Backend.ADAPTER,)
-    for technique in SENDING if has_engine else BY_PROCESSOR:
+    for technique in (*SENDING, "redirect") if has_engine else BY_PROCESSOR:
         shift(ends, technique)
 
 

@@ -129,11 +129,11 @@ TEST_F(send, copied)
 	EXPECT_EQ(0, peer_gets(self, SEED + 1));
 }
 
-TEST_F(send, each_offset)
+TEST_F_TIMEOUT(send, each_offset, 300)
 {
 	size_t i;
 
-	for (i = 0; i < self->page; i += 13) {
+	for (i = 0; i < self->page; i++) {
 		char old = self->m.at[i];
 
 		ASSERT_EQ(0, memory_protect(self->fd, &self->m, i, 1));
