@@ -72,6 +72,30 @@ static int rounds_pass(struct board *board)
 	return 0;
 }
 
+/* The frame of a page that the pager unmaps again and again, although it stays. */
+static __u64 frame_of_touched(char *page)
+{
+	__u64 found = 0;
+
+	for (int i = 0; !found && i < ROUNDS * ROUNDS; i++) {
+		(void)READ_ONCE(*page);
+		found = frame(page);
+	}
+	return found;
+}
+
+/* Waits until some of the memory is paged out. */
+static int wait_paged_out(struct board *board, char *at, size_t length)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		if (resident(at, length) < length / page_size())
+			return 0;
+		if (rounds_pass(board))
+			break;
+	}
+	return -ETIMEDOUT;
+}
+
 FIXTURE(pageout) {
 	struct board *board;
 	pid_t pager;
@@ -174,6 +198,67 @@ TEST_F_TIMEOUT(pageout, mlock_mode, 300)
 	EXPECT_EQ(-1, pattern_check(self->at, LENGTH, 1));
 	/* What nothing holds does go: the other process is at work. */
 	EXPECT_LT(ROUNDS / 2, paged_out);
+}
+
+/* Locks pages, as a program in mlock mode, and registers them. */
+static int lock_and_register(int fd, char *at, size_t length, struct region *r)
+{
+	return mlock(at, length) ? -errno :
+	       region_register(fd, at, length, ULDMA_ACCESS_READ, r);
+}
+
+/* Another process that locks, registers, and leaves. */
+static int leave(char *at, size_t length)
+{
+	struct region r;
+	int fd = uldma_open(0);
+
+	return fd < 0 ? fd : lock_and_register(fd, at, length, &r);
+}
+
+/* What is left of two regions stays where it is when the other one ends. */
+TEST_F_TIMEOUT(pageout, overlapping, 300)
+{
+	const size_t page = page_size(), half = LENGTH / 2;
+	struct region one, other;
+	__u64 frames[LENGTH / 4096];
+	char *rest = self->at + half / 2;
+	int status;
+	pid_t pid;
+
+	for (int i = 0; i < ROUNDS / 4; i++) {
+		ASSERT_EQ(0, lock_and_register(self->fd, self->at, half, &one));
+		ASSERT_EQ(0, lock_and_register(self->fd, rest, half, &other));
+		for (size_t p = 0; p < half / page; p++)
+			frames[p] = frame(rest + p * page);
+		/* The second lock of a page does not count: munlock() ends both. */
+		ASSERT_EQ(0, region_unregister(self->fd, one.handle));
+		ASSERT_EQ(0, munlock(self->at, half));
+		/* Only where both processes have the same pages. */
+		if (variant->map == map_sysv) {
+			pid = fork();
+			ASSERT_LE(0, pid);
+			if (!pid)
+				_exit(leave(rest, half) ? 1 : 0);
+			ASSERT_EQ(pid, waitpid(pid, &status, 0));
+			ASSERT_EQ(0, status);
+		}
+		ASSERT_EQ(0, rounds_pass(self->board))
+			TH_LOG("error %d", self->board->error);
+		for (size_t p = 0; p < half / page; p++) {
+			ASSERT_EQ(0, transfer(self->fd, BY_KERNEL, &self->to, 0,
+					      &other, p * page, page));
+			ASSERT_EQ(0, memcmp(self->copy, rest + p * page, page));
+			ASSERT_EQ(frames[p], frame_of_touched(rest + p * page))
+				TH_LOG("round %d, page %zu", i, p);
+		}
+		ASSERT_EQ(0, stale_pages(self->fd, other.handle));
+		/* What only the first region had does go. */
+		ASSERT_EQ(0, wait_paged_out(self->board, self->at, half / 2));
+		ASSERT_EQ(0, region_unregister(self->fd, other.handle));
+		ASSERT_EQ(0, munlock(rest, half));
+	}
+	EXPECT_EQ(-1, pattern_check(self->at, LENGTH, 1));
 }
 
 int main(int argc, char **argv)
