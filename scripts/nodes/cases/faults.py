@@ -32,9 +32,10 @@ def driver_log(end: Endpoint) -> list[str]:
     return end.node.check("dmesg | grep -E ' uldma [0-9a-f]{4}:' || true").splitlines()
 
 
-def transfer(end: Endpoint, options: str = "") -> int:
+def transfer(end: Endpoint, options: str = "", timeout: int = 3) -> int:
     """Let a program transfer something; its exit status."""
-    return end.node.run(end.command(f"dma --size 64K --count 4 --timeout 3 {options}"), TIMEOUT).rc
+    command = f"dma --size 64K --count 4 --timeout {timeout} {options}"
+    return end.node.run(end.command(command), TIMEOUT).rc
 
 
 def ends_with(*statuses: int) -> EndpointStep:
@@ -114,8 +115,14 @@ def completions_are_forged(pair: Cluster) -> None:
 
 @case
 def no_interrupt_comes(pair: Cluster) -> None:
-    """The driver's own clock wakes a sleeping call, or the call fails when its time is over."""
-    run_with_fault(pair, "drop-interrupt", ends_with(0, TIMED_OUT), no_recovery)
+    """The driver's own clock wakes a sleeping call, of the driver or of a context."""
+
+    def effect(a: Endpoint) -> None:
+        for options in ("", "--method kernel"):
+            found = transfer(a, options, 30)
+            expect(found == 0, f"a transfer {options} ended with {found}")
+
+    run_with_fault(pair, "drop-interrupt", effect, no_recovery)
 
 
 @case

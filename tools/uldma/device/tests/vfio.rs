@@ -9,7 +9,7 @@ mod common;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 use common::host::{start, start_nodes, wait_for, Host};
@@ -37,6 +37,8 @@ const SHAPE: Shape = Shape {
 };
 const SLICE: u64 = 1 << 31;
 const MEMORY: u64 = 64 << 20;
+/// What `st_blocks` counts.
+const BLOCK: u64 = 512;
 
 fn pair(speed: Speed) -> (TempDir, Host, Host) {
     let directory = TempDir::new().unwrap();
@@ -224,7 +226,11 @@ fn a_function_reset() {
 /// Begins a transfer into memory of its own, at `address`, so that the tables stay where they are.
 /// Returns that memory when the first bytes have come.
 fn begin(host: &mut Host, address: u64, moved: u64) -> File {
-    let target = common::memfd(moved);
+    begin_into(host, common::memfd(moved), address, moved)
+}
+
+/// As [`begin`], into this memory.
+fn begin_into(host: &mut Host, target: File, address: u64, moved: u64) -> File {
     host.client
         .dma_map(0, address, moved, target.as_raw_fd())
         .unwrap();
@@ -260,6 +266,27 @@ fn nothing_is_moved_after_an_unmap() {
     let mut after = vec![1; moved as usize];
     target.read_exact_at(&mut after, 0).unwrap();
     assert!(after.iter().all(|byte| *byte == 0));
+}
+
+/// A page that the device is the first to touch is charged to the cgroup of its process, so QEMU allocates
+/// the memory of a guest before (`prealloc=on`, security.rst).
+#[test]
+fn memory_that_is_there_is_not_allocated_by_the_device() {
+    let moved = 4 << 20;
+    for is_there in [false, true] {
+        let (_directory, mut first, _second) = pair(Speed::default());
+        first.probe(3);
+        let target = common::memfd(moved);
+        if is_there {
+            rustix::fs::fallocate(&target, FallocateFlags::empty(), 0, moved).unwrap();
+        }
+        let before = target.metadata().unwrap().blocks();
+        let target = begin_into(&mut first, target, BASE + MEMORY, moved);
+        wait_for("completion", || first.guest.completed(1) == (1, 0));
+        let after = target.metadata().unwrap().blocks();
+        assert_eq!(after, moved / BLOCK);
+        assert_eq!(before, if is_there { after } else { 0 });
+    }
 }
 
 /// The end of bus mastering meets the engine at another place of a chunk each time.
