@@ -30,6 +30,7 @@ PACED = ".paced"
 RUNS = {"the engine at full speed": "", "an engine of 250 MB/s": PACED}
 # Techniques of the paper by direction; others are ours.
 DMA = ("copy-dma", "direct-dma", "v2p-dma", "pex-dma")
+PAIR = "sem.pair."
 COUNTS = ("syscalls", "mmio", "irqs", "doorbells", "switches", "shootdowns")
 CPUS = (1, 2, 4)
 
@@ -68,6 +69,7 @@ def tables(values: Values) -> list[str | None]:
             alone(values, "send", suffix, f"Figure 2: senders alone, {what}, MB/s"),
             alone(values, "recv", suffix, f"Figure 3: receivers alone, {what}, MB/s"),
             pairs(values, suffix, f"Senders and receivers, 1 MiB, {what}, MB/s"),
+            beside_sides(values, suffix, f"The same, by the slower of the sides alone, {what}"),
             matched(values, suffix, f"Messages without copies, {what}, MB/s"),
             slots(values, suffix, f"Slots of 64 KiB, {what}, MB/s"),
             mtus(values, suffix, f"1 MiB by size of the slots (MTU), senders alone, {what}, MB/s"),
@@ -140,16 +142,42 @@ def peaks(values: Values, direction: str, title: str, theirs: Mapping[str, float
 
 def pairs(values: Values, suffix: str, title: str) -> str | None:
     """Senders and receivers together: a row for each sender, a column for each receiver."""
-    start = "sem.pair."
-    ends = [LARGEST, *(part for part in suffix.split(".") if part)]
-    parts = [name.removeprefix(start).split(".") for name in values.names() if start in name]
-    found = [(it[0], it[1]) for it in parts if it[2:] == ends]
+    found = measured_pairs(values, suffix)
     receivers = list(dict.fromkeys(receiver for _, receiver in found))
     rows = [
         row(
             sender,
-            [values.get(f"{start}{sender}.{it}.{LARGEST}{suffix}") for it in receivers],
+            [values.get(f"{PAIR}{sender}.{it}.{LARGEST}{suffix}") for it in receivers],
         )
+        for sender in dict.fromkeys(sender for sender, _ in found)
+    ]
+    return table(title, ["sender by receiver", *receivers], rows)
+
+
+def measured_pairs(values: Values, suffix: str) -> list[tuple[str, str]]:
+    """The pairs of a sender and a receiver that were measured with the largest message."""
+    ends = [LARGEST, *(part for part in suffix.split(".") if part)]
+    parts = [name.removeprefix(PAIR).split(".") for name in values.names() if PAIR in name]
+    return [(it[0], it[1]) for it in parts if it[2:] == ends]
+
+
+def of_slower_side(values: Values, pair: tuple[str, str], suffix: str) -> Cell:
+    """How much of the rate of its slower side alone a pair has (C-054)."""
+    sides = (
+        values.get(f"sem.{direction}.{name}.{LARGEST}{suffix}")
+        for direction, name in zip(("send", "recv"), pair, strict=True)
+    )
+    alone_rates = [rate for rate in sides if rate is not None]
+    rate = values.get(f"{PAIR}{'.'.join(pair)}.{LARGEST}{suffix}")
+    return ratio(rate, min(alone_rates)) if len(alone_rates) == 2 else None
+
+
+def beside_sides(values: Values, suffix: str, title: str) -> str | None:
+    """Pairs beside their slower side alone: a row for each sender, a column for each receiver."""
+    found = measured_pairs(values, suffix)
+    receivers = list(dict.fromkeys(receiver for _, receiver in found))
+    rows = [
+        row(sender, [of_slower_side(values, (sender, it), suffix) for it in receivers])
         for sender in dict.fromkeys(sender for sender, _ in found)
     ]
     return table(title, ["sender by receiver", *receivers], rows)
@@ -186,16 +214,14 @@ def mtus(values: Values, suffix: str, title: str) -> str | None:
     """Slots of different sizes."""
 
     def cells(size: str) -> list[Cell]:
-        copied, direct = (
-            values.figure(f"sem.mtu.{it}.{size}{suffix}") for it in ("copy-dma", "direct-dma")
-        )
-        if copied is None or direct is None:
+        found = [values.figure(f"sem.mtu.{it}.{size}{suffix}") for it in DMA]
+        if not any(found):
             return []
-        return [copied.value, direct.value, ratio(copied.value, direct.value), direct.ratio]
+        return [it.value if it else None for it in found] + [
+            it.ratio if it else None for it in found
+        ]
 
-    return table(
-        title, ["MTU", "CopyDMA", "DirectDMA", "ratio", "DirectDMA to engine"], by_size(cells)
-    )
+    return table(title, ["MTU", *DMA, *(f"{it} to engine" for it in DMA)], by_size(cells))
 
 
 def crossover(values: Values, small: str, large: str, suffix: str) -> str | None:
@@ -333,6 +359,21 @@ def aims(values: Values) -> Iterator[Aim]:
         figure = values.figure(name)
         return figure.ratio if figure else None
 
+    yield Aim(
+        "CopyDMA by 2 slots: times by 1 slot",
+        ratio(*(values.get(f"sem.slots.copy-dma.{it}") for it in (2, 1))),
+        least=1.2,
+    )
+    yield Aim(
+        "1 MiB buffered over V2PDMA, paced: times CopyDMA",
+        ratio(*(values.get(f"sem.send.{it}.{LARGEST}{PACED}") for it in ("buffered", "copy-dma"))),
+        least=0.9,
+    )
+    beside = [of_slower_side(values, it, PACED) for it in measured_pairs(values, PACED)]
+    rates = [it for it in beside if it is not None]
+    yield Aim(
+        "1 MiB by the worst pair, paced: times its slower side", min(rates, default=None), least=0.8
+    )
     for direction, what in (("send", "senders"), ("recv", "receivers")):
         percent = spread(values, direction, PACED)
         yield Aim(f"DMA {what} of 1 MiB, paced: percent apart", percent, most=6)

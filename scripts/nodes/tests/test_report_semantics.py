@@ -53,6 +53,22 @@ class SemanticsTest(unittest.TestCase):
         table = rows(text, "Figure 3: receivers alone, the engine at full speed, MB/s")
         self.assertEqual(table, [["size", "engine", "copy-dma"], ["4k", "200", "50.0"]])
 
+    def test_sides(self) -> None:
+        """A pair is beside the slower of its sides alone; one of which a side is missing is not."""
+        found = {
+            "sem.send.copy-dma.1m": 800.0,
+            "sem.recv.pio.1m": 100.0,
+            "sem.recv.copy-dma.1m": 400.0,
+            "sem.pair.copy-dma.pio.1m": 90.0,
+            "sem.pair.copy-dma.copy-dma.1m": 200.0,
+            "sem.pair.copy-dma.null.1m": 700.0,
+        }
+        text = rendered("semantics", found)
+        title = "The same, by the slower of the sides alone, the engine at full speed"
+        [head, copied] = rows(text, title)
+        self.assertEqual(head, ["sender by receiver", "pio", "copy-dma", "null"])
+        self.assertEqual(copied, ["copy-dma", "0.90", "0.50", "-"])
+
     def test_paper(self) -> None:
         """The paper's peaks are beside those of a paced engine."""
         text = rendered("semantics", self.SENDERS)

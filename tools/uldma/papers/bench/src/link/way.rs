@@ -17,6 +17,8 @@ pub(crate) enum Sending {
     Generator,
     /// By a technique.
     Technique(#[serde(with = "by_name")] SendTechnique),
+    /// By `V2P_DMA`, with the pin cache on.
+    Cached,
     /// By copies into buffers of a layer, which `V2P_DMA` sends.
     Buffered,
     /// By `PEX_DMA`, and each page is written to as soon as the call returns.
@@ -51,7 +53,7 @@ impl Sending {
         match self {
             Self::Generator => SendTechnique::DirectDma,
             Self::Technique(technique) => technique,
-            Self::Buffered => SendTechnique::V2pDma,
+            Self::Cached | Self::Buffered => SendTechnique::V2pDma,
             Self::Overwritten => SendTechnique::PexDma,
         }
     }
@@ -106,6 +108,7 @@ impl fmt::Display for Sending {
         match self {
             Self::Generator => formatter.write_str("generator"),
             Self::Technique(technique) => technique.fmt(formatter),
+            Self::Cached => formatter.write_str("v2p-dma-cached"),
             Self::Buffered => formatter.write_str("buffered"),
             Self::Overwritten => formatter.write_str("overwritten"),
         }

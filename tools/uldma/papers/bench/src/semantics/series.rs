@@ -90,7 +90,9 @@ impl Part {
             Self::Match if !brief || some => matched(size),
             Self::Send if !brief || some => {
                 let null = |it| (it, Receiving::Null);
-                ways(senders().map(null), bytes, |way| {
+                // The cache is of the sender alone, so no pair has it.
+                let senders = senders().chain([Sending::Cached]);
+                ways(senders.map(null), bytes, |way| {
                     format!("sem.send.{}.{name}", way.sending)
                 })
             }
@@ -200,11 +202,20 @@ fn slots() -> Vec<Series> {
     found
 }
 
+/// Techniques that send from slots, from registered memory, and from pages that are pinned or exchanged:
+/// the last three by pieces of the receiver's slots.
+const MTU_TECHNIQUES: [SendTechnique; 4] = [
+    SendTechnique::CopyDma,
+    SendTechnique::DirectDma,
+    SendTechnique::V2pDma,
+    SendTechnique::PexDma,
+];
+
 /// Senders alone with slots of each size.
 fn mtus() -> Vec<Series> {
     let mut found = Vec::new();
     for (mtu, slot) in SIZES.into_iter().filter(|(_, bytes)| *bytes >= 1 << 10) {
-        for technique in [SendTechnique::CopyDma, SendTechnique::DirectDma] {
+        for technique in MTU_TECHNIQUES {
             let way = Way {
                 sending: Sending::Technique(technique),
                 receiving: Receiving::Null,

@@ -50,8 +50,9 @@ pub(super) fn sender(
         }
         // Only memory that its caller keeps can be put.
         Sending::Technique(SendTechnique::V2pDma) if places.is_empty() => {
-            Box::new(Pinned::new(size, depth)?)
+            Box::new(Pinned::new(size, depth, false)?)
         }
+        Sending::Cached => Box::new(Pinned::new(size, depth, true)?),
         Sending::Technique(SendTechnique::PexDma) => {
             Box::new(Exchanged::new(device, places, (size, depth), false)?)
         }
@@ -199,18 +200,23 @@ impl Sender for Direct {
     }
 }
 
-/// Buffers that are pinned for each message.
+/// Buffers that are pinned for each message, or by the first one, with the pin cache.
 struct Pinned {
     free: Vec<Buffer>,
     under_way: VecDeque<SentBuffer>,
+    is_cached: bool,
+    /// The cache is on. It is the whole process's, so only while messages are sent.
+    is_on: bool,
 }
 
 impl Pinned {
-    fn new(size: usize, depth: usize) -> Result<Self, Failure> {
+    fn new(size: usize, depth: usize, is_cached: bool) -> Result<Self, Failure> {
         let free: Result<_, Failure> = (0..depth).map(|_| filled(size)).collect();
         Ok(Self {
             free: free?,
             under_way: VecDeque::with_capacity(depth),
+            is_cached,
+            is_on: false,
         })
     }
 
@@ -235,6 +241,10 @@ impl Sender for Pinned {
         connection: &mut MessageConnection,
         timeout: Duration,
     ) -> Result<(), Failure> {
+        if self.is_cached && !self.is_on {
+            connection.device().set_pin_cache(true)?;
+            self.is_on = true;
+        }
         let buffer = self.take(connection, timeout)?;
         self.under_way
             .push_back(connection.send_buffer(buffer, timeout)?);
@@ -248,6 +258,9 @@ impl Sender for Pinned {
     ) -> Result<(), Failure> {
         while let Some(oldest) = self.under_way.pop_front() {
             self.free.push(connection.reclaim(oldest, timeout)?);
+        }
+        if core::mem::take(&mut self.is_on) {
+            connection.device().set_pin_cache(false)?;
         }
         Ok(())
     }
