@@ -2,12 +2,20 @@
 """Initiation methods, and atomic operations, as the command line offers them."""
 
 import json
+import re
 
 from .. import endpoints
 from ..cluster import Cluster
+from ..paths import REPO
 from .registry import case, expect
 
 TIMEOUT = 60.0
+PORT = 840
+# Rows of the table in README.md, by method.
+ROWS = {
+    "extended-shadow": "user-level DMA (extended shadow), warm",
+    "kernel": "DMA started by the kernel, warm",
+}
 COUNT = 16
 # Stores and loads of one initiation that a process makes.
 ACCESSES = {
@@ -43,6 +51,33 @@ def every_method_moves_all_bytes(pair: Cluster) -> None:
             made = (report["mmio_stores"], report["mmio_loads"])
             due = tuple(each * report["initiations"] for each in ACCESSES[method])
             expect(made == due, f"{method}: {made} stores and loads, not {due}")
+
+
+def said_by_readme(row: str) -> tuple[str, str, str]:
+    """The system calls, loads and stores of a row of README.md."""
+    cells = re.search(rf"^\| {re.escape(row)} \| (.*) \|$", (REPO / "README.md").read_text(), re.M)
+    assert cells, f"README.md has no row {row}"
+    calls, _, loads, stores = cells[1].split(" | ")[-4:]
+    return calls, loads, stores
+
+
+@case
+def a_file_takes_the_accesses_that_the_readme_says(pair: Cluster) -> None:
+    """The counts of README.md's table hold for a file by DMA, however large it is."""
+    a, b = endpoints.of(pair)
+    endpoints.wait_up((a, b))
+    a.node.check("head -c 1048576 /dev/urandom >/tmp/sent", TIMEOUT)
+    for method, row in ROWS.items():
+        receiver = b.spawn(f"recv-file --port {PORT} --out /tmp/received")
+        try:
+            command = f"send-file /tmp/sent --port {PORT} --method {method} --warm --json"
+            report = json.loads(a.check(command, TIMEOUT))
+            receiver.wait(TIMEOUT)
+        finally:
+            receiver.end()
+        counts = (report["syscalls"], report["mmio_loads"], report["mmio_stores"])
+        found = tuple("\N{EN DASH}" if count is None else f"{count}" for count in counts)
+        expect(found == said_by_readme(row), f"{row}: {found}")
 
 
 @case
