@@ -99,13 +99,13 @@ static void judge_stream(const struct order *order, struct open_file *o,
 		must(v, o->state == LISTENING && o->once ? EAGAIN : ENOTCONN, true);
 		return;
 	}
-	if (v->fails)
+	if (!is_endpoint(endpoint) || !endpoint->stream)
 		return;
 	other = o->named && o->named != endpoint->serial;
 	must(v, EOPNOTSUPP, o->pull);
 	must(v, EBUSY, o->by_calls);
 	must(v, EISCONN, other);
-	if (v->fails)
+	if (o->pull || o->by_calls || other)
 		return;
 	/* The answer may have come since it was asked for last. */
 	if (o->stream_flags && a->flags == o->stream_flags && !a->ticket)

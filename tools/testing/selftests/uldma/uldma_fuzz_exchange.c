@@ -115,11 +115,12 @@ static void judge_range(struct open_file *o, int process, bool releases,
 static void judge_swap(struct open_file *o, const struct uldma_exchange_swap *a, struct verdict *v)
 {
 	const struct object *one = object_of(o, a->handle), *other = object_of(o, a->other);
+	bool aligned = !((a->offset | a->other_offset | a->length) % page_size());
 	__u64 first, end, place, place_end;
 
-	must(v, EINVAL, (a->offset | a->other_offset | a->length) % page_size());
+	must(v, EINVAL, !aligned);
 	must(v, ENOENT, !is_exchangeable(one) || !is_exchangeable(other));
-	if (v->fails)
+	if (!aligned || !is_exchangeable(one) || !is_exchangeable(other))
 		return;
 	if (!pages_in(one, a->offset, a->length, &first, &end) ||
 	    !pages_in(other, a->other_offset, a->length, &place, &place_end)) {

@@ -41,7 +41,7 @@ static void judge_slots(struct open_file *o, int process, const struct device *d
 	must(v, EINVAL, !a->slot_bytes || a->slot_bytes % page_size() ||
 	     a->slot_bytes > ULDMA_MSG_MAX_SLOT);
 	must(v, ENOENT, !is_endpoint(object_of(o, a->endpoint)));
-	if (v->fails)
+	if (!is_endpoint(object_of(o, a->endpoint)))
 		return;
 	/* A message may have come. */
 	may(v, EBUSY, a->flags & ULDMA_MSG_RECEIVE && object_of(o, a->endpoint)->met);
@@ -58,7 +58,7 @@ static void judge_send(struct world *w, int process, const struct order *order,
 
 	must(v, EINVAL, is_receiver(object));
 	must(v, ENOENT, !is_sender(object) && !is_receiver(object));
-	if (v->fails)
+	if (!is_sender(object))
 		return;
 	slots = &object->slots;
 	must(v, ENOENT, !endpoint_of(o, object->source));
@@ -86,7 +86,7 @@ static void judge_receive(struct world *w, int process, const struct order *orde
 
 	must(v, EINVAL, is_sender(object));
 	must(v, ENOENT, !is_sender(object) && !is_receiver(object));
-	if (v->fails)
+	if (!is_receiver(object))
 		return;
 	endpoint = endpoint_of(o, object->source);
 	must(v, ENOENT, !endpoint);
