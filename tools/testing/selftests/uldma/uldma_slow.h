@@ -2,7 +2,8 @@
 /*
  * A fork() that takes long: it copies the page tables of a sparse mapping, for
  * which a control group lets it wait after every 128. All the time its address
- * space is locked for writing, and a change of it is going on.
+ * space is locked for writing. If memory of that mapping is registered, a change of
+ * it goes on, too, and the kernel removes no notifier of the address space.
  */
 #ifndef __SELFTEST_ULDMA_SLOW_H
 #define __SELFTEST_ULDMA_SLOW_H
@@ -59,19 +60,19 @@ static inline void group_end(void)
 	rmdir(GROUP);
 }
 
-/* Makes a mapping that has so many page tables, and nothing but zeros. */
-static inline int make_sparse(unsigned long tables)
+/* Makes a mapping that has so many page tables, and a first page that is written to. */
+static inline char *make_sparse(unsigned long tables)
 {
 	char *p = mmap(NULL, tables * STRIDE, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED || madvise(p, tables * STRIDE, MADV_NOHUGEPAGE))
-		return -errno;
+		return NULL;
 	/* Otherwise fork() leaves the tables to page faults. */
 	WRITE_ONCE(*p, 1);
 	for (unsigned long i = 1; i < tables; i++)
 		(void)READ_ONCE(p[i * STRIDE]);
-	return 0;
+	return p;
 }
 
 /* Whether a thread sleeps in a function of the kernel whose name has this in it, or below it. */

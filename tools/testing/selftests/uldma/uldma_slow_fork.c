@@ -82,7 +82,7 @@ static void be_slow(struct setup *s)
 	pthread_t thread;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (group_join() || make_sparse(TABLES) || have_memory(s) ||
+	if (group_join() || !make_sparse(TABLES) || have_memory(s) ||
 	    pthread_create(&thread, NULL, fork_slowly, s))
 		_exit(1);
 	WRITE_ONCE(s->state->ready, 1);

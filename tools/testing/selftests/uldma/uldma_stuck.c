@@ -65,7 +65,7 @@ struct attacker {
  * @how: how it gets stuck
  * @number: which of them it is
  * @state: as above
- * @page: a page that never comes
+ * @page: a page that never comes, or is in the memory that is forked
  * @fd: the device
  */
 struct setup {
@@ -161,6 +161,9 @@ static int have_objects(struct setup *s, int memory, int sock)
 	if (s->number != 1)
 		ret = region_register(s->fd, shared, page_size(), RW, &r) ?:
 		      region_register(fd, shared, page_size(), RW, &r);
+	/* Its notifier is to be removed when the other process closes the file. */
+	if (s->how == FORK)
+		ret = ret ?: region_register(fd, s->page, page_size(), RW, &r);
 	if (!s->number)
 		ret = ret ?: context_create(fd, &c) ?: context_map(fd, &c);
 	/* The process that gets it closes it. */
@@ -176,7 +179,10 @@ static void run_attacker(struct setup *s, int file, int memory, int sock)
 	signal(SIGTERM, SIG_DFL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (s->how == FORK) {
-		if (group_join() || make_sparse(TABLES))
+		if (group_join())
+			_exit(1);
+		s->page = make_sparse(TABLES);
+		if (!s->page)
 			_exit(1);
 	} else {
 		s->page = mmap(NULL, page_size(), PROT_READ | PROT_WRITE,
