@@ -34,7 +34,7 @@ const struct call calls[] = {
 	{ "LMM", ULDMA_CMD_LMM, STRUCT(lmm), STRUCT(lmm),
 	  ULDMA_LMM_CACHE_ON | ULDMA_LMM_CACHE_OFF, { AT(lmm, reserved) }, true, false, 2 },
 	{ "REGION_WINDOW", ULDMA_CMD_REGION_WINDOW, STRUCT(region_window), STRUCT(region_window),
-	  RW, {}, true, true, 3 },
+	  RW, { AT(region_window, reserved) }, true, true, 3 },
 	{ "CONTEXT_CREATE", ULDMA_CMD_CONTEXT_CREATE, STRUCT(context_create),
 	  STRUCT(context_create), ULDMA_CONTEXT_NO_DATA, { AT(context_create, reserved) }, true,
 	  true, 4 },
