@@ -141,14 +141,21 @@ def peaks(values: Values, direction: str, title: str, theirs: Mapping[str, float
 
 
 def pairs(values: Values, suffix: str, title: str) -> str | None:
-    """Senders and receivers together: a row for each sender, a column for each receiver."""
+    """The rates of senders and receivers together."""
+    return by_pair(values, suffix, title, rate_of_pair)
+
+
+def by_pair(
+    values: Values,
+    suffix: str,
+    title: str,
+    cell: Callable[[Values, tuple[str, str], str], Cell],
+) -> str | None:
+    """What `cell` says of pairs: a row for each sender, a column for each receiver."""
     found = measured_pairs(values, suffix)
     receivers = list(dict.fromkeys(receiver for _, receiver in found))
     rows = [
-        row(
-            sender,
-            [values.get(f"{PAIR}{sender}.{it}.{LARGEST}{suffix}") for it in receivers],
-        )
+        row(sender, [cell(values, (sender, it), suffix) for it in receivers])
         for sender in dict.fromkeys(sender for sender, _ in found)
     ]
     return table(title, ["sender by receiver", *receivers], rows)
@@ -161,6 +168,11 @@ def measured_pairs(values: Values, suffix: str) -> list[tuple[str, str]]:
     return [(it[0], it[1]) for it in parts if it[2:] == ends]
 
 
+def rate_of_pair(values: Values, pair: tuple[str, str], suffix: str) -> Cell:
+    """How fast the largest message goes by a pair."""
+    return values.get(f"{PAIR}{'.'.join(pair)}.{LARGEST}{suffix}")
+
+
 def of_slower_side(values: Values, pair: tuple[str, str], suffix: str) -> Cell:
     """How much of the rate of its slower side alone a pair has (C-054)."""
     sides = (
@@ -168,19 +180,13 @@ def of_slower_side(values: Values, pair: tuple[str, str], suffix: str) -> Cell:
         for direction, name in zip(("send", "recv"), pair, strict=True)
     )
     alone_rates = [rate for rate in sides if rate is not None]
-    rate = values.get(f"{PAIR}{'.'.join(pair)}.{LARGEST}{suffix}")
+    rate = rate_of_pair(values, pair, suffix)
     return ratio(rate, min(alone_rates)) if len(alone_rates) == 2 else None
 
 
 def beside_sides(values: Values, suffix: str, title: str) -> str | None:
-    """Pairs beside their slower side alone: a row for each sender, a column for each receiver."""
-    found = measured_pairs(values, suffix)
-    receivers = list(dict.fromkeys(receiver for _, receiver in found))
-    rows = [
-        row(sender, [of_slower_side(values, (sender, it), suffix) for it in receivers])
-        for sender in dict.fromkeys(sender for sender, _ in found)
-    ]
-    return table(title, ["sender by receiver", *receivers], rows)
+    """Pairs beside their slower side alone."""
+    return by_pair(values, suffix, title, of_slower_side)
 
 
 def matched(values: Values, suffix: str, title: str) -> str | None:
