@@ -68,7 +68,7 @@ MESSAGES = (
 )
 EXCHANGE = (
     *_programs("exchange", "exchange_send", "exchange_swap", "exchange_fault", "peer_message"),
-    "nodes:(messages|stalled|listeners)",
+    "nodes:(messages|stalled)",
 )
 TRANSFERS = (
     *_programs("dma", "refuse", "isolation", "inflight", "event"),

@@ -2039,10 +2039,10 @@ struct uldma_exchange_create {
  * ULDMA_IOC_EXCHANGE_PROTECT fails with EBUSY if a page is copied, or is sent 65535
  * times already. ULDMA_IOC_EXCHANGE_RELEASE fails with EINVAL if a page is not being
  * sent, and if there are copies, with ENOMEM, or ETIMEDOUT if the device does not
- * answer. Both fail with ENOENT if the region is no exchangeable memory. Where they wait for other
- * calls on the same memory, they fail with ETIMEDOUT after ten seconds; signals that do
- * not kill the process come after the call. A call that fails has changed nothing and
- * can be repeated.
+ * answer. Both fail with ENOENT if the region is no exchangeable memory. Where they
+ * wait for other calls on the same memory, they fail with ETIMEDOUT after ten seconds;
+ * signals that do not kill the process come after the call. A call that fails has
+ * changed nothing and can be repeated.
  */
 struct uldma_exchange_range {
 	__u32 size;

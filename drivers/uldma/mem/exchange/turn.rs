@@ -60,14 +60,13 @@ impl Turn<'_, 1> {
     }
 
     /// Ends a send: the pages are writable from now on, and where there is a copy, the device uses
-    /// it, and the original is freed. `new` has room for the
-    /// copies that there were.
+    /// it, and the original is freed. `new` has room for the copies that there were.
     ///
     /// # Errors
     ///
     /// `EAGAIN` if there are more copies by now, and nothing has changed; `EINVAL` for pages outside of the
-    /// memory, or that are not sent; `EREMOTEIO` if the device
-    /// cannot access a copy; `ETIMEDOUT` if it does not answer.
+    /// memory, or that are not sent; `EREMOTEIO` if the device cannot access a copy; `ETIMEDOUT` if it does
+    /// not answer.
     pub(crate) fn release(
         &self,
         new: NewPages,

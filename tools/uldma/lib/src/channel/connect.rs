@@ -109,13 +109,13 @@ impl ChannelListener {
         })
     }
 
-    /// Waits for a connection that can be used: the peer of one that has no rings is told why, and the next
-    /// one is waited for. Returns its channel and the number of the node that connected.
+    /// Waits for a connection that has rings; one without is ended, and the side that made it finds out by
+    /// itself. Returns its channel and the number of the node that connected.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::System`]: EDQUOT when this user has as many objects as it may, ENODEV when the
-    /// device has been removed; [`Error::NoDevice`], [`Error::Permission`].
+    /// [`Error::Timeout`]; [`Error::System`]: EDQUOT when this user has as many objects as it may, ENODEV
+    /// when the device has been removed; [`Error::NoDevice`], [`Error::Permission`].
     pub fn accept(&self, timeout: Duration) -> Result<(Channel, u32)> {
         self.listener
             .accept_as(timeout, |connection, _| Channel::made_of(connection))
